@@ -1,0 +1,77 @@
+"""One hierarchy of errors. Each names what was wrong, where, and what to do about it.
+
+The classes say who has to act: the sender (`InvalidMessage`, `OutOfOrder`), the writer of the flow
+file (`ConfigError`), the operator (`LogFull`, `LogLocked`, `CorruptBatch`), or nobody but time
+(`LogBehind`, `Unavailable`).
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """The root of everything that Penstock raises on purpose."""
+
+
+class ConfigError(PenstockError):
+    """A flow file, a setting or a command line cannot be used as it is."""
+
+
+class InvalidMessage(PenstockError):
+    """The bytes that came in are not a message: wrong framing, wrong encoding, too large."""
+
+
+class TooLarge(InvalidMessage):
+    """A message, a frame or a body is over its limit."""
+
+
+class LogError(PenstockError):
+    """A topic could not be read or written."""
+
+
+class NoSuchTopic(LogError):
+    """The topic or the partition does not exist."""
+
+
+class TopicExists(LogError):
+    """A topic of that name exists and differs from what was asked for."""
+
+
+class InvalidName(LogError):
+    """A namespace or a topic has a name that is not allowed."""
+
+
+class LogLocked(LogError):
+    """Another process writes here; the message says which."""
+
+
+class LogFull(LogError):
+    """The disk takes no more. Nothing was written; try again when there is space."""
+
+
+class LogBehind(LogError):
+    """More is waiting for the disk than may wait. Nothing was written; try again soon."""
+
+
+class LogClosed(LogError):
+    """The writer has stopped. Nothing was written."""
+
+
+class OutOfOrder(LogError):
+    """A numbered message came after a later one of its stream; storing it would break the order."""
+
+
+class CorruptBatch(LogError):
+    """Bytes on disk fail their checksum. They are named and never served."""
+
+    def __init__(self, path: str, position: int, first: int, last: int, reason: str) -> None:
+        self.path = path
+        self.position = position
+        self.first = first
+        self.last = last
+        self.reason = reason
+        span = f"offset {first}" if first == last else f"offsets {first} to {last}"
+        super().__init__(f"{path}, byte {position}: {reason}; {span} cannot be read")
+
+
+class Unavailable(PenstockError):
+    """The other side (an edge process, the admin API) does not answer."""

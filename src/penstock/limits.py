@@ -1,0 +1,158 @@
+"""Every limit, in one place, with its reason. Options may lower or raise those marked (default).
+
+Sizes are in bytes, times in seconds, unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KiB: Final = 1024
+MiB: Final = 1024 * KiB
+GiB: Final = 1024 * MiB
+
+# --- Messages ---------------------------------------------------------------------------------
+MAX_MESSAGE_BYTES: Final = 8 * MiB
+"""(default) One payload. Larger things belong in a store, with a message that points there."""
+
+MAX_META_BYTES: Final = 64 * KiB
+"""Meta of one message, encoded. It rides along in memory through every stage."""
+
+MAX_KEY_BYTES: Final = 4 * KiB
+"""A message key. Keys are compared and hashed, never shipped for their content."""
+
+MAX_STREAM_NAME_BYTES: Final = 256
+"""A stream's name. It is part of every event id, and so of every receipt."""
+
+# --- Names ------------------------------------------------------------------------------------
+MAX_NAME_CHARS: Final = 100
+"""Namespaces and topics: they become folder names."""
+
+# --- The log ----------------------------------------------------------------------------------
+MAX_PARTITIONS: Final = 1024
+"""Per topic: each costs a folder, a thread while written, and a file or two."""
+
+SEGMENT_BYTES: Final = 128 * MiB
+"""(default) A segment is sealed at this size: small enough to re-pack in a second or so."""
+
+SEGMENT_FRAMES: Final = 65_536
+"""A segment is sealed at this many frames: bounds recovery and the cost of re-packing."""
+
+SEGMENT_AGE_S: Final = 3600.0
+"""(default) A segment that holds anything is sealed at this age, so that quiet topics re-pack too."""
+
+MAX_FRAME_BYTES: Final = 32 * MiB
+"""One frame of the embedded log. A reader never maps or checks more than this at once."""
+
+MAX_GROUP_BYTES: Final = 16 * MiB
+"""What one fsync covers. More waits for the next one, so that no waiter waits without bound."""
+
+PACKED_ROWS: Final = 10_000
+"""Rows of a re-packed Arrow batch: past this reading gets no faster, look-ups get slower."""
+
+PACKED_BYTES: Final = 8 * MiB
+"""Bytes of a re-packed Arrow batch, where messages are large."""
+
+MAX_PENDING_BYTES: Final = 64 * MiB
+"""(default) Accepted and not yet durable, per partition. Past it the edge pushes back."""
+
+PREALLOCATE_BYTES: Final = 4 * MiB
+"""Zero-filled ahead of small commits, so that fdatasync need not record a new file size."""
+
+MAX_NUMBERED_STREAMS: Final = 100_000
+"""Numbered streams remembered per partition; one more is refused until an idle one expires."""
+
+STREAM_EXPIRY_S: Final = 7 * 86_400.0
+"""A numbered stream that was silent this long may be forgotten to make room for a new one."""
+
+MAX_IDEMPOTENCY_KEYS: Final = 500_000
+"""`Idempotency-Key` values remembered per partition, newest first: about 90 MB when full."""
+
+STREAM_RUNS: Final = 64
+"""Runs of sequence numbers kept in memory per stream, to answer a repeat with its first offset."""
+
+DISK_RETRY_S: Final = 1.0
+"""After a full disk, how long appends are refused before the disk is tried again."""
+
+# --- The edge ---------------------------------------------------------------------------------
+MAX_PROCESSES: Final = 64
+"""Edge processes. Past the number of cores they only get in each other's way."""
+
+MAX_CONNECTIONS: Final = 10_000
+"""(default) Open connections of one receiver in one process."""
+
+MAX_BODY_BYTES: Final = 64 * MiB
+"""(default) An HTTP body of many messages."""
+
+MAX_HEADER_BYTES: Final = 32 * KiB
+"""An HTTP request's line and headers together (431 past it)."""
+
+MAX_HEADERS: Final = 128
+"""An HTTP request's header fields (431 past it)."""
+
+MAX_PIPELINED: Final = 128
+"""HTTP requests of one connection that wait for an answer; reading stops until some are answered."""
+
+MAX_INFLIGHT_BYTES: Final = 256 * MiB
+"""(default) Bodies being received, over all connections of one receiver in one process."""
+
+MAX_BATCH_EVENTS: Final = 1_000_000
+"""Messages in one HTTP body: bounds the memory of their lengths and ids."""
+
+HEADER_TIMEOUT_S: Final = 10.0
+"""(default) From the first byte of a request to the end of its headers: slow-loris clients."""
+
+BODY_TIMEOUT_S: Final = 30.0
+"""(default) The longest silence inside a body."""
+
+IDLE_TIMEOUT_S: Final = 75.0
+"""(default) A kept-alive HTTP connection with nothing to do."""
+
+STREAM_IDLE_TIMEOUT_S: Final = 3600.0
+"""(default) A silent TCP or unix connection."""
+
+STOP_TIMEOUT_S: Final = 30.0
+"""(default) A graceful stop that has not finished by then becomes a hard one."""
+
+MAX_DATAGRAM_BYTES: Final = 65_535
+"""UDP's own limit; unix datagrams are held to it too."""
+
+MAX_UDP_STREAMS: Final = 100_000
+"""Sender addresses told apart at a time; the one silent longest makes room."""
+
+# --- Interceptors -----------------------------------------------------------------------------
+MAX_SEPARATED_BYTES: Final = 8192
+"""(default) `separate`: a payload between two delimiters."""
+
+MAX_LINE_BYTES: Final = 1 * MiB
+"""(default) `lines`: one line."""
+
+MAX_INFLATED_BYTES: Final = 256 * MiB
+"""(default) What one compressed body or payload may unpack to: zip bombs end here."""
+
+MAX_LENGTH_DIGITS: Final = 20
+"""`textual_length_prefixed`: digits of the length; no length needs more."""
+
+# --- The flow file ----------------------------------------------------------------------------
+MAX_FLOW_FILE_BYTES: Final = 1 * MiB
+"""A flow file is written by people."""
+
+MAX_FLOW_NODES: Final = 100_000
+"""YAML nodes after aliases are expanded: a few lines of aliases can stand for billions."""
+
+MAX_FLOW_DEPTH: Final = 64
+"""Nesting of the YAML."""
+
+MAX_COMPONENTS: Final = 1000
+"""Components of one flow."""
+
+MAX_PROBLEMS: Final = 200
+"""Mistakes reported for one file; the rest is counted."""
+
+# --- The supervisor ---------------------------------------------------------------------------
+RESTART_MIN_S: Final = 0.1
+RESTART_MAX_S: Final = 5.0
+"""Back-off between restarts of an edge process; it starts over after a minute of health."""
+
+CONTROL_FRAME_BYTES: Final = 64 * MiB
+"""A frame between Penstock's own processes."""

@@ -1,0 +1,177 @@
+"""The `Log` interface: what every engine promises. `tests/log/contract.py` holds engines to it.
+
+Promised:
+
+- `append` returns, and `submit` calls back, only once the messages are durable. A message is either
+  there whole or not at all, whatever is killed at whatever moment.
+- Messages of one stream keep their order within a partition.
+- A numbered stream (see `penstock.message`) is idempotent: a repeat is a no-op that gives back the
+  first offset, also after a restart. So is an `Idempotency-Key`, within the limits of `limits.py`.
+- Readers see only what is durable, and every batch they are given has passed its checksum.
+
+Not promised: order between streams; that offsets start at 0 (retention moves the beginning); that
+offsets have no gaps (a corrupt batch leaves one); that a reader sees a message before the writer's
+caller was told of it, or after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from penstock.errors import CorruptBatch, PenstockError
+from penstock.limits import SEGMENT_AGE_S, SEGMENT_BYTES
+from penstock.log.names import TopicName
+from penstock.message import Batch
+
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("peer", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("stream", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("meta", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+"""The columns of every batch that a reader yields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What may be deleted, oldest segments first. None keeps for ever; both may be given."""
+
+    age_s: float | None = None
+    size_bytes: int | None = None  # per partition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    partitions: int = 1
+    ids: Literal["log", "producer"] = "log"
+    compression: Literal["none", "lz4", "zstd"] = "none"
+    retention: Retention = field(default_factory=Retention)
+    segment_bytes: int = SEGMENT_BYTES
+    segment_age_s: float = SEGMENT_AGE_S
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    partition: int
+    begin: int  # the oldest offset that is kept
+    end: int  # the offset that the next message will have
+    size_bytes: int
+    segments: int
+    packed_segments: int
+    writer: str | None  # who writes now ("pid 123 on host"), or None
+    last_append_us: int | None  # when the newest message was made durable
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: TopicName
+    config: TopicConfig
+    partitions: tuple[PartitionInfo, ...]
+    corrupt: tuple[CorruptBatch, ...] = ()  # filled by `verify` only: it reads everything
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went. `repeats` of its first messages were there already."""
+
+    offset: int  # of the batch's first message; -1 if that was a repeat too old to be found
+    count: int
+    repeats: int = 0
+
+
+Done = Callable[[Appended | PenstockError], None]
+
+
+class Writer(Protocol):
+    """The only writer of one partition, for as long as it is open."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Submitted and not yet durable. Callers stop submitting when it passes their limit."""
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        """Make the batches durable, with one fsync for all. Not to be mixed with `submit`."""
+
+    def start(self) -> None:
+        """From now on `submit` may be called, from the running event loop's thread."""
+
+    def submit(self, batch: Batch, done: Done) -> None:
+        """Queue a batch; `done` is called on the loop once it is durable, or has failed.
+
+        Calls of `done` come in the order of `submit`. Everything that is queued while an fsync is
+        under way shares the next one. `done` must not raise.
+        """
+
+    async def drain(self) -> None:
+        """Wait until nothing is pending."""
+
+    def close(self) -> None:
+        """Release the partition. What is still pending fails with LogClosed."""
+
+
+class Reader(Protocol):
+    """Reads one partition, from any process, at the same time as its writer."""
+
+    def begin(self) -> int: ...
+
+    def end(self) -> int:
+        """The offset after the last durable message."""
+
+    def read(
+        self, offset: int, *, end: int | None = None, max_rows: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of `SCHEMA` from `offset` (or the beginning, if that is later) up to `end`.
+
+        Ends at the durable end as it was when the iteration began; it never waits. Batches point
+        into the mapped file and stay valid for as long as they are kept. What fails its checksum is
+        left out and noted in `corrupt`.
+        """
+
+    @property
+    def corrupt(self) -> list[CorruptBatch]:
+        """What this reader came across and did not serve."""
+
+    def offset_at(self, time_us: int) -> int:
+        """The first offset whose message has this time or a later one; the end if there is none."""
+
+    def wait(self, offset: int, timeout_s: float) -> bool:
+        """Block until the end is past `offset`; False if the time ran out first."""
+
+    def close(self) -> None: ...
+
+
+class Log(Protocol):
+    def create(self, name: TopicName, config: TopicConfig) -> bool:
+        """Make a topic, or grow it. False if it was there already, the same; TopicExists if not."""
+
+    def delete(self, name: TopicName) -> None:
+        """Remove a topic and its messages. Refused (LogLocked) while anyone writes to it."""
+
+    def topics(self, namespace: str | None = None) -> list[TopicName]: ...
+
+    def config(self, name: TopicName) -> TopicConfig: ...
+
+    def describe(self, name: TopicName) -> TopicInfo: ...
+
+    def verify(self, name: TopicName) -> TopicInfo:
+        """Read every byte and report what is corrupt. The cost is that of reading the topic."""
+
+    def writer(self, name: TopicName, partition: int) -> Writer:
+        """Take the partition's lock and recover it. LogLocked says who has it."""
+
+    def reader(self, name: TopicName, partition: int) -> Reader: ...
+
+    def maintain(self, name: TopicName) -> None:
+        """Re-pack sealed segments and apply retention, now; safe beside a writer and readers."""
+
+    def close(self) -> None: ...
