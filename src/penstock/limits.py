@@ -68,8 +68,11 @@ STREAM_EXPIRY_S: Final = 7 * 86_400.0
 MAX_IDEMPOTENCY_KEYS: Final = 500_000
 """`Idempotency-Key` values remembered per partition, newest first: about 90 MB when full."""
 
-STREAM_RUNS: Final = 64
-"""Runs of sequence numbers kept in memory per stream, to answer a repeat with its first offset."""
+STREAM_RUNS: Final = 4096
+"""Runs of sequence numbers remembered per stream, to answer a repeat with its first offset."""
+
+MAX_STREAM_RUNS: Final = 500_000
+"""Runs remembered per partition, over all its streams: about 100 MB when full."""
 
 DISK_RETRY_S: Final = 1.0
 """After a full disk, how long appends are refused before the disk is tried again."""
@@ -117,6 +120,9 @@ STOP_TIMEOUT_S: Final = 30.0
 MAX_DATAGRAM_BYTES: Final = 65_535
 """UDP's own limit; unix datagrams are held to it too."""
 
+RECV_BUFFER_BYTES: Final = 4 * MiB
+"""(default) A datagram socket's buffer in the kernel: what may arrive while the edge is busy."""
+
 MAX_UDP_STREAMS: Final = 100_000
 """Sender addresses told apart at a time; the one silent longest makes room."""
 
@@ -129,6 +135,10 @@ MAX_LINE_BYTES: Final = 1 * MiB
 
 MAX_INFLATED_BYTES: Final = 256 * MiB
 """(default) What one compressed body or payload may unpack to: zip bombs end here."""
+
+MAX_ZSTD_WINDOW_LOG: Final = 23
+"""zstd frames say how much memory their reader must set aside: 2 to this power, 8 MiB, which is what
+every reader has to support. Only `--ultra` and `--long` ask for more."""
 
 MAX_LENGTH_DIGITS: Final = 20
 """`textual_length_prefixed`: digits of the length; no length needs more."""
@@ -143,6 +153,9 @@ MAX_FLOW_NODES: Final = 100_000
 MAX_FLOW_DEPTH: Final = 64
 """Nesting of the YAML."""
 
+MAX_SECRET_BYTES: Final = 64 * KiB
+"""A file that `${file:...}` refers to: keys and tokens are small."""
+
 MAX_COMPONENTS: Final = 1000
 """Components of one flow."""
 
@@ -154,5 +167,30 @@ RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 5.0
 """Back-off between restarts of an edge process; it starts over after a minute of health."""
 
+RESTART_HEALTHY_S: Final = 60.0
+"""A process that was ready this long is healthy: its next restart waits RESTART_MIN_S again."""
+
+STATS_TIMEOUT_S: Final = 2.0
+"""How long an edge process may take to answer with its counters; then the last known ones count."""
+
+STATS_INTERVAL_S: Final = 2.0
+"""Counters are fetched this often, so that the death of a process loses little of them."""
+
+MAINTAIN_INTERVAL_S: Final = 5.0
+"""How often the keeper looks for segments to re-pack or to delete."""
+
 CONTROL_FRAME_BYTES: Final = 64 * MiB
 """A frame between Penstock's own processes."""
+
+# --- The admin API ----------------------------------------------------------------------------
+MAX_ADMIN_BODY_BYTES: Final = 64 * KiB
+"""A request's body. The largest there is defines one topic."""
+
+MAX_ADMIN_REQUESTS: Final = 128
+"""Requests and connections at a time; more are answered 503."""
+
+MAX_LISTED_MESSAGES: Final = 1000
+"""Messages in one answer. Programs read topics with a reader, not through this API."""
+
+MAX_LISTED_BYTES: Final = 8 * MiB
+"""Payloads in one answer; it ends after the message that reaches this."""

@@ -1,8 +1,8 @@
 """Interceptors: from a stream's bytes to message payloads and back, one state per stream.
 
-Everything moves as `Payloads`: one blob of payloads end to end, and an array of their lengths. A raw
-read from a socket is one payload. Each interceptor takes payloads and gives payloads; a chain runs
-them in the order of the configuration on the way in, and in reverse on the way out.
+Everything moves as `Payloads`: one blob of payloads end to end, and an array of their lengths. A
+raw read from a socket is one payload. Each interceptor takes payloads and gives payloads; a chain
+runs them in the order of the configuration on the way in, and in reverse on the way out.
 """
 
 from __future__ import annotations

@@ -1,27 +1,12 @@
-"""Names of namespaces and topics, checked before they become paths."""
+"""Names of topics in their namespaces, checked before they become paths."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from penstock.errors import InvalidName
-from penstock.limits import MAX_NAME_CHARS
+from penstock.config.names import DEFAULT_NAMESPACE, OWN_NAMESPACES, check_name
 
-DEFAULT_NAMESPACE = "default"
-
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
-# `_system` holds Penstock's own topics; nobody else's name may begin with an underscore.
-_OWN_NAMESPACES = frozenset({"_system"})
-
-
-def check_name(kind: str, name: str) -> str:
-    if len(name) > MAX_NAME_CHARS or not _NAME.fullmatch(name):
-        raise InvalidName(
-            f"{kind} name {name[: MAX_NAME_CHARS + 1]!r}: use 1 to {MAX_NAME_CHARS} characters of a-z, "
-            "0-9, '-', '_' and '.', beginning and ending with a letter or digit"
-        )
-    return name
+__all__ = ["DEFAULT_NAMESPACE", "TopicName", "check_name"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +17,7 @@ class TopicName:
     topic: str
 
     def __post_init__(self) -> None:
-        if self.namespace not in _OWN_NAMESPACES:
+        if self.namespace not in OWN_NAMESPACES:
             check_name("namespace", self.namespace)
         check_name("topic", self.topic)
 

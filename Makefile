@@ -1,0 +1,40 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+STAMP := .venv/.installed
+
+.PHONY: help setup run test lint fast lock bench clean
+
+help: ## what can be made
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(STAMP) ## the environment in .venv, with the `penstock` command in .venv/bin
+
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh
+	@bash tools/setup.sh
+	@touch $@
+
+run: setup ## start the quickstart flow and keep it running
+	@bash tools/quickstart.sh
+
+test: setup ## every check: format, lint, types, tests
+	@$(MAKE) --no-print-directory lint
+	$(PYTHON) -m pytest
+
+lint: setup ## format, lint and types only
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+fast: setup ## the tests that take seconds
+	$(PYTHON) -m pytest -m 'not slow'
+
+lock: ## resolve the dependencies anew
+	@bash tools/setup.sh lock
+
+bench: setup ## measure, as ratios beside peers on this machine
+	$(PYTHON) -m bench.run
+
+clean: ## remove the environment and what tests left
+	rm -rf .venv .tools .java .mypy_cache .ruff_cache .pytest_cache .hypothesis

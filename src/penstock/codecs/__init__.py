@@ -1,0 +1,1 @@
+"""Codecs: from payloads to values and back."""

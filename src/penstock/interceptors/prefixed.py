@@ -1,0 +1,214 @@
+"""`length_prefixed` and `textual_length_prefixed`: payloads after their lengths.
+
+The next length stands where the last payload ends, so the headers have to be walked one by one.
+The walk does nothing else: it notes slices, and one join makes the blob. A length is checked
+against the limit before anything is kept for it: what a sender declares decides no allocation.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from typing import Final
+
+from penstock.errors import InvalidMessage, TooLarge
+from penstock.interceptors.interface import NOTHING, Payloads
+from penstock.interceptors.stage import Stage, join, of, run
+from penstock.limits import MAX_BATCH_EVENTS, MAX_LENGTH_DIGITS
+from penstock.message import Buffer
+
+BLOCK_FRAMES: Final = 65_536  # slices noted before they are joined: bounds the memory they take
+
+_U64: Final = struct.Struct(">Q")
+
+
+class Prefixed(Stage):
+    """A stream of frames: a header that tells the length, and the payload."""
+
+    frames = True
+    name: str
+
+    def __init__(self, *, max_length: int) -> None:
+        self._max_length = max_length
+        self._rest = bytearray()  # an unfinished frame
+        self._need = 0  # its size, 0 while its header is not whole
+        self._at = 0  # where it begins in the stream
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._rest)
+
+    @abstractmethod
+    def _walk(self, data: bytes, start: int, pieces: list[bytes]) -> int:
+        """Add payloads from `start` on to `pieces` until `BLOCK_FRAMES` or the last whole frame.
+
+        Returns where that ends. Sets `_need` for the frame after it.
+        """
+
+    def feed(self, chunk: Payloads) -> Payloads:
+        if self._rest:
+            self._rest += chunk.blob
+            if len(self._rest) < self._need:
+                return NOTHING
+            data = bytes(self._rest)
+        else:
+            data = bytes(chunk.blob)
+        payloads, error, end = self._cut(data, None)
+        self._rest = bytearray(memoryview(data)[end:])
+        self._at += end
+        return self.give(payloads, error)
+
+    def _cut(
+        self, data: bytes, max_count: int | None
+    ) -> tuple[Payloads, InvalidMessage | None, int]:
+        found: list[Payloads] = []
+        error: InvalidMessage | None = None
+        count = at = 0
+        more = True
+        while more and error is None:
+            pieces: list[bytes] = []
+            try:
+                at = self._walk(data, at, pieces)
+            except InvalidMessage as reason:
+                error = reason
+            more = len(pieces) == BLOCK_FRAMES
+            count += len(pieces)
+            found.append(of(pieces))
+            if max_count is not None and count > max_count:
+                error = TooLarge(
+                    f"{self.name}: byte {at}: more than {max_count} payloads in one message; "
+                    "send fewer at a time"
+                )
+        return join(found), error, at
+
+    def flush(self) -> Payloads:
+        if self._rest:
+            raise self._cut_short(self._rest, 0)
+        return NOTHING
+
+    def whole(self, payload: Buffer) -> Payloads:
+        data = bytes(payload)
+        fresh = type(self)(max_length=self._max_length)
+        payloads, error, end = fresh._cut(data, MAX_BATCH_EVENTS)
+        if error is None and end < len(data):
+            error = fresh._cut_short(memoryview(data)[end:], end)
+        if error is not None:
+            raise error
+        return payloads
+
+    def _cut_short(self, rest: Buffer, at: int) -> InvalidMessage:
+        need = f"{self._need} bytes" if self._need else "a whole length"
+        return InvalidMessage(
+            f"{self.name}: byte {self._at + at}: the end came {len(rest)} bytes into a frame that "
+            f"needs {need}; send frames whole"
+        )
+
+    def _too_long(self, length: int, at: int) -> TooLarge:
+        return TooLarge(
+            f"{self.name}: byte {self._at + at}: a payload of {length} bytes is announced; the "
+            f"limit (max_length) is {self._max_length}"
+        )
+
+    @abstractmethod
+    def _header(self, length: int) -> bytes: ...
+
+    def wrap(self, payloads: Payloads) -> Payloads:
+        return run(b"".join([self.wrap_whole(payload) for payload in payloads]))
+
+    def wrap_whole(self, payload: Buffer) -> bytes:
+        length = len(payload)
+        if length > self._max_length:
+            raise TooLarge(
+                f"{self.name}: a payload of {length} bytes cannot be sent; the limit "
+                f"(max_length) is {self._max_length}"
+            )
+        return self._header(length) + payload
+
+
+class LengthPrefixed(Prefixed):
+    """Lengths as unsigned 64-bit big-endian numbers."""
+
+    name = "length_prefixed"
+
+    def _walk(self, data: bytes, start: int, pieces: list[bytes]) -> int:
+        size, limit, unpack, add = len(data), self._max_length, _U64.unpack_from, pieces.append
+        for _ in range(BLOCK_FRAMES):
+            begin = start + 8
+            if begin > size:
+                self._need = 0
+                break
+            (length,) = unpack(data, start)
+            if length > limit:
+                raise self._too_long(length, start)
+            end = begin + length
+            if end > size:
+                self._need = end - start
+                break
+            add(data[begin:end])
+            start = end
+        return start
+
+    def _header(self, length: int) -> bytes:
+        return _U64.pack(length)
+
+
+class TextualLengthPrefixed(Prefixed):
+    """Lengths as decimal digits and a space: `5 hello`. Zeros may lead, signs may not."""
+
+    name = "textual_length_prefixed"
+
+    def _walk(self, data: bytes, start: int, pieces: list[bytes]) -> int:
+        size, limit, find, add = len(data), self._max_length, data.find, pieces.append
+        for _ in range(BLOCK_FRAMES):
+            space = find(b" ", start, start + MAX_LENGTH_DIGITS + 1)
+            if space < 0:
+                self._need = 0
+                self._check_begun(data[start : start + MAX_LENGTH_DIGITS + 1], start)
+                break
+            digits = data[start:space]
+            if not digits.isdigit():
+                raise self._not_digits(digits, start)
+            length = int(digits)
+            if length > limit:
+                raise self._too_long(length, start)
+            begin = space + 1
+            end = begin + length
+            if end > size:
+                self._need = end - start
+                break
+            add(data[begin:end])
+            start = end
+        return start
+
+    def _check_begun(self, digits: bytes, at: int) -> None:
+        """Whether a length whose end is not there yet can still become one."""
+        if not digits:
+            return
+        if not digits.isdigit():
+            raise self._not_digits(digits, at)
+        if len(digits) > MAX_LENGTH_DIGITS:
+            raise TooLarge(
+                f"{self.name}: byte {self._at + at}: a length has more than "
+                f"{MAX_LENGTH_DIGITS} digits"
+            )
+        if int(digits) > self._max_length:
+            raise self._too_long(int(digits), at)
+
+    def _not_digits(self, digits: bytes, at: int) -> InvalidMessage:
+        wrong = next((i for i, byte in enumerate(digits) if not 48 <= byte <= 57), 0)
+        return InvalidMessage(
+            f"{self.name}: byte {self._at + at + wrong}: expected digits and one space before a "
+            f"payload, found {digits[wrong : wrong + 1] or b' '!r}"
+        )
+
+    def _header(self, length: int) -> bytes:
+        return b"%d " % length
+
+
+def cut_length_prefixed(data: Buffer, max_length: int) -> Payloads:
+    """The payloads of a whole length-prefixed body.
+
+    All or nothing: a frame that is over `max_length` or not whole, or more than `MAX_BATCH_EVENTS`
+    frames, and the whole body is refused.
+    """
+    return LengthPrefixed(max_length=max_length).whole(data)

@@ -1,0 +1,256 @@
+"""The active segment of a partition: the only file that is ever appended to.
+
+Used by one thread at a time: the writer's committer, or the caller of `append`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.errors import CorruptBatch
+from penstock.limits import PREALLOCATE_BYTES, SEGMENT_FRAMES
+from penstock.log.embedded.frame import frame_runs
+from penstock.log.embedded.producers import Producers
+from penstock.log.embedded.segment import (
+    SEGMENT_HEADER_BYTES,
+    Tail,
+    TailState,
+    check_segment_header,
+    damaged,
+    map_file,
+    segment_bases,
+    segment_header,
+    segment_path,
+    walk,
+)
+from penstock.message import Buffer
+
+_IOV_MAX = 1024
+_ZEROS = bytes(1 << 20)
+_SMALL_COMMIT_BYTES = 128 * 1024
+"""Commits above this gain nothing from zero-filling: it would write everything twice."""
+
+
+class ActiveSegment:
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._seed = seed
+        self._fd = -1
+        self._tail = Tail(folder, writable=True)
+        self.base = 0
+        self.position = SEGMENT_HEADER_BYTES
+        self.end = 0
+        self.frames = 0
+        self.opened_s = time.monotonic()
+        self._append_us = 0
+        self._filled_to = 0
+        self.corrupt: list[CorruptBatch] = []
+
+    # --- Recovery: see the module's `__init__` for the rules -----------------------------------
+
+    def recover(self, producers: Producers) -> None:
+        bases = segment_bases(self._folder)
+        for base in self._sealed(bases):
+            self._learn(base, producers)
+        if not bases:
+            self._create(0)
+        else:
+            self._recover_last(bases[-1], producers)
+        producers.forget_runs_before(bases[0] if bases else 0)
+        self._publish()
+
+    def _sealed(self, bases: list[int]) -> list[int]:
+        """Sealed segments, and those that retention removed but whose sidecar it had to leave."""
+        active = bases[-1] if bases else 0
+        sidecars = {int(path.stem) for path in self._folder.glob("*.prd") if path.stem.isdigit()}
+        return sorted(base for base in sidecars.union(bases[:-1]) if base < active)
+
+    def _learn(self, base: int, producers: Producers) -> None:
+        path = segment_path(self._folder, base)
+        if producers.load_sidecar(path.with_suffix(".prd"), self._seed) or not path.exists():
+            return
+        data = map_file(path)
+        for found in walk(data, SEGMENT_HEADER_BYTES, len(data), self._seed):
+            if found.header is not None and found.damage is None:
+                for run in frame_runs(data, found.position, found.header):
+                    producers.replay(run, found.header.append_us)
+
+    def _recover_last(self, base: int, producers: Producers) -> None:
+        path = segment_path(self._folder, base)
+        known = self._tail.load()
+        durable = known.position if known is not None and known.base == base else None
+        data = map_file(path)
+        self.base = self.end = base
+        self.position = SEGMENT_HEADER_BYTES
+        for found in walk(data, SEGMENT_HEADER_BYTES, len(data), self._seed):
+            if found.damage is not None:
+                last_valid = durable if durable is not None else _last_valid(data, self._seed)
+                if found.position >= last_valid:
+                    break  # a torn tail
+                first = self.end if found.header is None else found.header.offset
+                last = first if found.header is None else found.header.end - 1
+                self.corrupt.append(damaged(path, found, first, last))
+                self.end = last + 1
+            if found.header is not None and found.damage is None:
+                self.end, self._append_us = found.header.end, found.header.append_us
+                for run in frame_runs(data, found.position, found.header):
+                    producers.replay(run, found.header.append_us)
+            self.position = found.end
+            self.frames += 1
+        if known is not None and known.base == base and known.end > self.end:
+            self.end = known.end  # offsets once given out are never given out again
+            self.position = max(self.position, known.position)
+        header_damage = check_segment_header(data, base, self._seed)
+        size = len(data)
+        del data
+        self._open(path)
+        if header_damage is not None and self.frames == 0:
+            os.pwrite(self._fd, segment_header(base, self._seed), 0)
+        if size != self.position:
+            os.ftruncate(self._fd, self.position)
+        os.fsync(self._fd)
+
+    # --- Appending -----------------------------------------------------------------------------
+
+    def write(self, parts: Sequence[Buffer], end: int, append_us: int) -> float:
+        """Append one frame and make it durable; says how long the disk took, in seconds.
+
+        On OSError nothing has changed, as far as readers and the next append can tell.
+        """
+        size = sum(map(len, parts))
+        try:
+            _write_all(self._fd, parts, self.position)
+            started = time.perf_counter()
+            os.fdatasync(self._fd)
+            took_s = time.perf_counter() - started
+        except OSError:
+            self._cut_back()
+            raise
+        self.position += size
+        self.end = end
+        self.frames += 1
+        self._append_us = append_us
+        self._publish()
+        self._fill_ahead(size)
+        return took_s
+
+    def is_full(self, segment_bytes: int, segment_age_s: float) -> bool:
+        if self.frames == 0:
+            return False
+        return (
+            self.position >= segment_bytes
+            or self.frames >= SEGMENT_FRAMES
+            or time.monotonic() - self.opened_s >= segment_age_s
+        )
+
+    def seal(self, sidecar: bytes) -> None:
+        """Close this segment and begin the next. On OSError this one stays the active one."""
+        path = segment_path(self._folder, self.base)
+        write_durably(path.with_suffix(".prd"), sidecar)
+        old_fd, position = self._fd, self.position
+        self._create(self.end)
+        os.ftruncate(old_fd, position)
+        os.fsync(old_fd)
+        os.close(old_fd)
+        self._publish()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self.position)
+            os.close(self._fd)
+            self._fd = -1
+        self._tail.close()
+
+    def _create(self, base: int) -> None:
+        path = segment_path(self._folder, base)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(fd, segment_header(base, self._seed), 0)
+            os.fsync(fd)
+            sync_folder(self._folder)
+        except OSError:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        self._fd = fd
+        self.base = self.end = base
+        self.position = self._filled_to = SEGMENT_HEADER_BYTES
+        self.frames = 0
+        self.opened_s = time.monotonic()
+
+    def _open(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._filled_to = self.position
+
+    def _publish(self) -> None:
+        self._tail.store(TailState(self.base, self.position, self.end, self._append_us))
+
+    def _cut_back(self) -> None:
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, self.position)
+        self._filled_to = self.position
+
+    def _fill_ahead(self, size: int) -> None:
+        """Keep zeros ahead of small commits. Losing the race with a full disk costs only speed."""
+        if size > _SMALL_COMMIT_BYTES or self.position + 2 * size <= self._filled_to:
+            return
+        start = max(self.position, self._filled_to)
+        stop = start + PREALLOCATE_BYTES
+        try:
+            for at in range(start, stop, len(_ZEROS)):
+                os.pwrite(self._fd, _ZEROS, at)
+            os.fdatasync(self._fd)
+        except OSError:
+            self._cut_back()
+            return
+        self._filled_to = stop
+
+
+def _last_valid(data: memoryview, seed: int) -> int:
+    """The position of the last valid frame: without a `tail`, damage before it is not a torn tail."""
+    positions = [
+        found.position
+        for found in walk(data, SEGMENT_HEADER_BYTES, len(data), seed)
+        if found.damage is None
+    ]
+    return positions[-1] if positions else 0
+
+
+def _write_all(fd: int, parts: Sequence[Buffer], position: int) -> None:
+    for start in range(0, len(parts), _IOV_MAX):
+        chunk = parts[start : start + _IOV_MAX]
+        size = sum(map(len, chunk))
+        written = os.pwritev(fd, chunk, position)
+        if written < size:  # a nearly full disk, or a signal: finish it, or get the error
+            rest = memoryview(b"".join(chunk))[written:]
+            while rest:
+                done = os.pwrite(fd, rest, position + size - len(rest))
+                rest = rest[done:]
+        position += size
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file's content: a reader sees the old or the new, never half."""
+    temporary = path.with_name(path.name + ".tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write_all(fd, [data], 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

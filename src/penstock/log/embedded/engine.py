@@ -1,0 +1,263 @@
+"""`EmbeddedLog`: the `Log` interface over folders. The layout is described in `__init__.py`."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import orjson
+
+from penstock.errors import LogError, LogLocked, NoSuchTopic, TopicExists
+from penstock.limits import MAX_PARTITIONS
+from penstock.log.embedded.active import sync_folder, write_durably
+from penstock.log.embedded.keeper import is_packed, keep
+from penstock.log.embedded.lock import FileLock, current_holder
+from penstock.log.embedded.reader import PartitionReader
+from penstock.log.embedded.segment import (
+    SEGMENT_HEADER_BYTES,
+    Tail,
+    TailState,
+    segment_bases,
+    segment_header,
+    segment_path,
+)
+from penstock.log.embedded.writer import PartitionWriter
+from penstock.log.interface import PartitionInfo, Retention, TopicConfig, TopicInfo
+from penstock.log.names import DEFAULT_NAMESPACE, TopicName
+
+_IDLE_SEAL_FRAMES = 1024
+"""A topic that nobody writes is sealed for re-packing only if it has this many frames."""
+
+
+class EmbeddedLog:
+    """Topics under `data_dir`. Safe to open in any number of processes."""
+
+    def __init__(self, data_dir: Path | str) -> None:
+        self._root = Path(data_dir) / "topics"
+
+    # --- Topics --------------------------------------------------------------------------------
+
+    def create(self, name: TopicName, config: TopicConfig) -> bool:
+        _check(name, config)
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = self._catalog_lock()
+        try:
+            folder = self._folder(name)
+            if not folder.exists():
+                self._make(folder, config)
+                return True
+            present, seed = self._load(name)
+            if present == config:
+                return False
+            if replace(present, partitions=config.partitions) != config:
+                raise TopicExists(
+                    f"topic {name} exists with other settings: {_difference(present, config)}"
+                )
+            if config.partitions < present.partitions:
+                raise TopicExists(
+                    f"topic {name} has {present.partitions} partitions; partitions may only grow"
+                )
+            for partition in range(present.partitions, config.partitions):
+                _make_partition(folder / f"{partition:04d}", seed)
+            write_durably(folder / "topic.json", _dump(config, seed))
+            return True
+        finally:
+            lock.release()
+
+    def delete(self, name: TopicName) -> None:
+        config, _ = self._load(name)
+        folder = self._folder(name)
+        locks: list[FileLock] = []
+        try:
+            for partition in range(config.partitions):
+                path = folder / f"{partition:04d}" / "lock"
+                locks.append(FileLock(path, what=f"partition {partition} of topic {name}"))
+            doomed = folder.with_name(f".deleted-{secrets.token_hex(8)}")
+            folder.rename(doomed)
+            sync_folder(folder.parent)
+        finally:
+            for lock in locks:
+                lock.release()
+        shutil.rmtree(doomed, ignore_errors=True)
+        with suppress(OSError):
+            if name.namespace != DEFAULT_NAMESPACE:
+                folder.parent.rmdir()
+
+    def namespaces(self) -> list[str]:
+        """Those with topics, and `default`, which always exists."""
+        found = {DEFAULT_NAMESPACE}
+        if self._root.is_dir():
+            found.update(p.name for p in self._root.iterdir() if p.is_dir())
+        return sorted(found)
+
+    def topics(self, namespace: str | None = None) -> list[TopicName]:
+        spaces = self.namespaces() if namespace is None else [namespace]
+        found = []
+        for space in spaces:
+            folder = self._root / TopicName(space, "x").namespace
+            if folder.is_dir():
+                found += [
+                    TopicName(space, path.name)
+                    for path in folder.iterdir()
+                    if not path.name.startswith(".") and (path / "topic.json").is_file()
+                ]
+        return sorted(found)
+
+    def config(self, name: TopicName) -> TopicConfig:
+        return self._load(name)[0]
+
+    def describe(self, name: TopicName) -> TopicInfo:
+        config, seed = self._load(name)
+        return TopicInfo(
+            name,
+            config,
+            tuple(self._describe(name, partition, seed) for partition in range(config.partitions)),
+        )
+
+    def verify(self, name: TopicName) -> TopicInfo:
+        info = self.describe(name)
+        corrupt = []
+        for partition in range(info.config.partitions):
+            reader = self.reader(name, partition)
+            corrupt += reader.verify()
+            reader.close()
+        return replace(info, corrupt=tuple(corrupt))
+
+    # --- Partitions ----------------------------------------------------------------------------
+
+    def writer(
+        self, name: TopicName, partition: int, *, socket_path: str | None = None
+    ) -> PartitionWriter:
+        config, seed = self._load(name)
+        folder = self._partition(name, config, partition)
+        what = f"partition {partition} of topic {name}"
+        return PartitionWriter(folder, what, seed, config, socket_path=socket_path)
+
+    def reader(self, name: TopicName, partition: int) -> PartitionReader:
+        config, seed = self._load(name)
+        return PartitionReader(self._partition(name, config, partition), seed)
+
+    def maintain(self, name: TopicName) -> None:
+        config, seed = self._load(name)
+        for partition in range(config.partitions):
+            folder = self._partition(name, config, partition)
+            self._seal_if_idle(name, partition)
+            keep(folder, seed, config)
+
+    def close(self) -> None:
+        """Nothing is held open; here for engines that do."""
+
+    def _seal_if_idle(self, name: TopicName, partition: int) -> None:
+        """Nobody writes, and the last segment is full of small frames: seal it, so that it packs."""
+        with suppress(LogLocked):
+            writer = self.writer(name, partition)
+            try:
+                writer.seal(least_frames=_IDLE_SEAL_FRAMES)
+            finally:
+                writer.close()
+
+    def _describe(self, name: TopicName, partition: int, seed: int) -> PartitionInfo:
+        folder = self._folder(name) / f"{partition:04d}"
+        reader = PartitionReader(folder, seed)
+        try:
+            state = reader.state()
+            begin = reader.begin()
+        finally:
+            reader.close()
+        holder = current_holder(folder / "lock")
+        size = packed = 0
+        bases = segment_bases(folder)
+        for base in bases:
+            path = segment_path(folder, base)
+            with suppress(FileNotFoundError):  # retention
+                size += state.position if base == state.base else path.stat().st_size
+                packed += is_packed(path)
+        return PartitionInfo(
+            partition=partition,
+            begin=begin,
+            end=state.end,
+            size_bytes=size,
+            segments=len(bases),
+            packed_segments=packed,
+            writer=None if holder is None else f"pid {holder.pid} on {holder.host}",
+            last_append_us=state.append_us or None,
+        )
+
+    # --- Files ---------------------------------------------------------------------------------
+
+    def _folder(self, name: TopicName) -> Path:
+        return self._root / name.namespace / name.topic
+
+    def _partition(self, name: TopicName, config: TopicConfig, partition: int) -> Path:
+        if not 0 <= partition < config.partitions:
+            raise NoSuchTopic(
+                f"topic {name} has no partition {partition}; it has 0 to {config.partitions - 1}"
+            )
+        return self._folder(name) / f"{partition:04d}"
+
+    def _catalog_lock(self) -> FileLock:
+        return FileLock(self._root / ".lock", what=f"the list of topics in {self._root}")
+
+    def _make(self, folder: Path, config: TopicConfig) -> None:
+        folder.parent.mkdir(exist_ok=True, mode=0o700)
+        fresh = folder.with_name(f".new-{secrets.token_hex(8)}")
+        fresh.mkdir(mode=0o700)
+        seed = secrets.randbits(64)
+        try:
+            for partition in range(config.partitions):
+                _make_partition(fresh / f"{partition:04d}", seed)
+            write_durably(fresh / "topic.json", _dump(config, seed))
+            fresh.rename(folder)
+            sync_folder(folder.parent)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+
+    def _load(self, name: TopicName) -> tuple[TopicConfig, int]:
+        path = self._folder(name) / "topic.json"
+        try:
+            stored = orjson.loads(path.read_bytes())
+            seed = int(stored.pop("seed"), 16)
+            retention = Retention(**stored.pop("retention"))
+            return TopicConfig(**stored, retention=retention), seed
+        except FileNotFoundError:
+            raise NoSuchTopic(f"there is no topic {name}") from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise LogError(f"{path} is damaged: {error}") from None
+
+
+def _make_partition(folder: Path, seed: int) -> None:
+    """A partition that can be read from the start, before anyone has written to it."""
+    folder.mkdir(mode=0o700)
+    path = segment_path(folder, 0)
+    write_durably(path, segment_header(0, seed))
+    tail = Tail(folder, writable=True)
+    tail.store(TailState(0, SEGMENT_HEADER_BYTES, 0, 0))
+    tail.close()
+    sync_folder(folder)
+
+
+def _check(name: TopicName, config: TopicConfig) -> None:
+    if not 1 <= config.partitions <= MAX_PARTITIONS:
+        raise LogError(
+            f"topic {name}: partitions must be 1 to {MAX_PARTITIONS}, not {config.partitions}"
+        )
+    if config.ids == "producer" and config.partitions != 1:
+        raise LogError(f"topic {name}: with ids: producer there is exactly one partition")
+    if config.compression not in ("none", "lz4", "zstd"):
+        raise LogError(
+            f"topic {name}: compression is none, lz4 or zstd, not {config.compression!r}"
+        )
+
+
+def _dump(config: TopicConfig, seed: int) -> bytes:
+    # The seed is written as text: JSON numbers lose precision past 53 bits in other readers.
+    return orjson.dumps({**asdict(config), "seed": f"{seed:016x}"}, option=orjson.OPT_INDENT_2)
+
+
+def _difference(present: TopicConfig, wanted: TopicConfig) -> str:
+    was, new = asdict(present), asdict(wanted)
+    return ", ".join(f"{k} is {was[k]}, not {new[k]}" for k in was if was[k] != new[k])

@@ -1,0 +1,271 @@
+"""What a partition remembers of those who number their messages, so that repeats are no-ops.
+
+Per numbered stream: the highest sequence number, and *runs*: stretches of sequence numbers that were
+stored one after another, with the offset of the first, so that a repeat gets the offset it had. Per
+`Idempotency-Key`: a digest and the offset. Nothing is remembered of streams that the edge made up.
+
+All of it can be derived from the segments. So that recovery need not read them, sealing a segment writes
+a sidecar: what that segment added, and the highest number of every stream known by then (which must
+outlive the segments themselves). A sidecar that is missing or damaged is replaced by a walk.
+
+The memory is bounded (limits.py). Forgetting is never silent where it would lose a message: a number below
+the highest that was never stored is refused as OutOfOrder, as long as the runs are complete; once old
+runs have been dropped, a number older than all of them counts as a repeat whose offset is unknown.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+from xxhash import xxh3_64_intdigest
+
+from penstock.errors import LogBehind, OutOfOrder
+from penstock.limits import (
+    MAX_IDEMPOTENCY_KEYS,
+    MAX_NUMBERED_STREAMS,
+    MAX_STREAM_RUNS,
+    STREAM_EXPIRY_S,
+    STREAM_RUNS,
+)
+from penstock.log.embedded.frame import Run
+from penstock.log.interface import Appended
+from penstock.message import CONNECTION_STREAM, KEY_STREAM, Batch
+
+_DIGEST_BYTES = 16
+_HEAD = struct.Struct("<QII")
+
+
+class _Stream:
+    """Runs are [first number, last number, offset of the first], rising in all three."""
+
+    __slots__ = ("complete", "last", "runs", "used_us")
+
+    def __init__(self, last: int, used_us: int) -> None:
+        self.last = last
+        self.used_us = used_us
+        self.runs: list[list[int]] = []
+        self.complete = True  # no run was ever dropped
+
+    def offset_of(self, seq: int) -> int | None:
+        """Where `seq` is; -1 if it is too old to be known; None if it was never stored."""
+        at = bisect_right(self.runs, seq, key=lambda run: run[0]) - 1
+        if at < 0:
+            return None if self.complete else -1
+        first, last, offset = self.runs[at]
+        return offset + seq - first if seq <= last else None
+
+    def add(self, seq: int, count: int, offset: int) -> int:
+        """Note messages that were stored; says by how many the runs grew."""
+        self.last = max(self.last, seq + count - 1)
+        if self.runs:
+            run = self.runs[-1]
+            if run[1] + 1 == seq and run[2] + run[1] - run[0] + 1 == offset:
+                run[1] += count
+                return 0
+        self.runs.append([seq, seq + count - 1, offset])
+        return 1
+
+    def trim(self, keep: int) -> int:
+        dropped = max(0, len(self.runs) - keep)
+        if dropped:
+            del self.runs[:dropped]
+            self.complete = False
+        return dropped
+
+
+def key_digest(peer: str, stream: str) -> bytes:
+    return blake2b(f"{peer}/{stream}".encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+class Producers:
+    """The memory of one partition. `admit` stages; `commit` or `rollback` settles what was staged."""
+
+    def __init__(self, *, producer_ids: bool) -> None:
+        self._producer_ids = producer_ids
+        self._streams: OrderedDict[tuple[str, str], _Stream] = OrderedDict()
+        self._keys: dict[bytes, int] = {}
+        self._runs = 0
+        self._undo: list[Callable[[], None]] = []
+
+    def admit(self, batch: Batch, offset: int) -> tuple[Batch | None, Appended]:
+        """What of the batch is new (None: nothing), and where it is or will be.
+
+        Raises OutOfOrder for a number that can no longer be stored in order, and LogBehind when no
+        more streams can be remembered.
+        """
+        if self._producer_ids:
+            return self._admit_numbered(batch, offset, ("", ""))
+        if batch.stream.startswith(CONNECTION_STREAM):
+            return batch, Appended(offset, batch.count)
+        if batch.stream.startswith(KEY_STREAM):
+            return self._admit_key(batch, offset)
+        return self._admit_numbered(batch, offset, (batch.peer, batch.stream))
+
+    def _admit_key(self, batch: Batch, offset: int) -> tuple[Batch | None, Appended]:
+        digest = key_digest(batch.peer, batch.stream)
+        first = self._keys.get(digest)
+        if first is not None:
+            return None, Appended(first, batch.count, batch.count)
+        self._keys[digest] = offset
+        self._undo.append(lambda: self._keys.__delitem__(digest))
+        return batch, Appended(offset, batch.count)
+
+    def _admit_numbered(
+        self, batch: Batch, offset: int, name: tuple[str, str]
+    ) -> tuple[Batch | None, Appended]:
+        stream = self._streams.get(name)
+        if stream is None:
+            self._make_room(batch.time_us)
+            stream = _Stream(batch.seq - 1, batch.time_us)
+            self._streams[name] = stream
+            self._undo.append(lambda: self._streams.__delitem__(name))
+        else:
+            self._streams.move_to_end(name)
+        repeats = min(max(0, stream.last - batch.seq + 1), batch.count)
+        where = offset
+        if repeats:
+            found = stream.offset_of(batch.seq)
+            ending = stream.offset_of(batch.seq + repeats - 1)
+            if (found is None or ending is None) and not self._producer_ids:
+                raise OutOfOrder(
+                    f"stream {batch.stream!r}: number {batch.seq} comes after {stream.last}, and was "
+                    "never stored; number messages in the order they are sent"
+                )
+            where = -1 if found is None else found
+            if repeats == batch.count:
+                return None, Appended(where, batch.count, repeats)
+            batch = batch.tail(repeats)
+        self._stage(stream, batch, offset)
+        return batch, Appended(where, batch.count + repeats, repeats)
+
+    def _stage(self, stream: _Stream, batch: Batch, offset: int) -> None:
+        last, used_us, runs = stream.last, stream.used_us, len(stream.runs)
+        tip = stream.runs[-1][1] if stream.runs else 0
+
+        def undo() -> None:
+            stream.last, stream.used_us = last, used_us
+            self._runs -= len(stream.runs) - runs
+            del stream.runs[runs:]
+            if stream.runs:
+                stream.runs[-1][1] = tip
+
+        self._undo.append(undo)
+        stream.used_us = max(used_us, batch.time_us)
+        self._runs += stream.add(batch.seq, batch.count, offset)
+
+    def _make_room(self, now_us: int) -> None:
+        if len(self._streams) < MAX_NUMBERED_STREAMS:
+            return
+        name, oldest = next(iter(self._streams.items()))
+        if now_us - oldest.used_us < STREAM_EXPIRY_S * 1e6:
+            raise LogBehind(
+                f"{MAX_NUMBERED_STREAMS} numbered streams are in use; one that is silent for "
+                f"{STREAM_EXPIRY_S / 86_400:.0f} days makes room"
+            )
+        self._runs -= len(oldest.runs)
+        del self._streams[name]
+
+    def commit(self) -> None:
+        if not self._undo:
+            return
+        self._undo.clear()
+        self._trim()
+
+    def rollback(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def _trim(self) -> None:
+        excess = len(self._keys) - MAX_IDEMPOTENCY_KEYS
+        if excess > 0:
+            for digest in list(islice(self._keys, excess)):
+                del self._keys[digest]
+        newest = next(reversed(self._streams.values()), None)
+        if newest is not None and len(newest.runs) > 2 * STREAM_RUNS:
+            self._runs -= newest.trim(STREAM_RUNS)
+        if self._runs > MAX_STREAM_RUNS:
+            for stream in self._streams.values():
+                self._runs -= stream.trim(max(1, len(stream.runs) // 2))
+
+    def replay(self, run: Run, append_us: int) -> None:
+        """Learn from what is on disk."""
+        if self._producer_ids:
+            name = ("", "")
+        elif run.stream.startswith(CONNECTION_STREAM):
+            return
+        elif run.stream.startswith(KEY_STREAM):
+            self._keys[key_digest(run.peer, run.stream)] = run.offset
+            return
+        else:
+            name = (run.peer, run.stream)
+        stream = self._streams.get(name)
+        if stream is None:
+            stream = self._streams[name] = _Stream(run.seq - 1, append_us)
+        stream.used_us = max(stream.used_us, append_us)
+        self._runs += stream.add(run.seq, run.count, run.offset)
+        self._streams.move_to_end(name)
+        self._trim()
+
+    def sidecar(self, base: int, seed: int) -> bytes:
+        """What the segment that begins at `base` and ends now adds, and what must outlive it."""
+        streams: list[list[Any]] = []
+        for (peer, name), stream in self._streams.items():
+            added = []
+            for first, last, offset in reversed(stream.runs):
+                if offset + last - first < base:
+                    break
+                skip = max(0, base - offset)
+                added.append([first + skip, last, offset + skip])
+            streams.append([peer, name, stream.last, stream.used_us, stream.complete, added[::-1]])
+        digests, offsets = [], []
+        for digest, offset in reversed(self._keys.items()):
+            if offset < base:
+                break
+            digests.append(digest)
+            offsets.append(offset)
+        json = orjson.dumps(streams)
+        body = b"".join(
+            (json, *reversed(digests), struct.pack(f"<{len(offsets)}q", *reversed(offsets)))
+        )
+        head = struct.pack("<II", len(json), len(digests))
+        return struct.pack("<Q", xxh3_64_intdigest(head + body, seed)) + head + body
+
+    def load_sidecar(self, path: Path, seed: int) -> bool:
+        """Learn from a sidecar, oldest first. False if it is missing or damaged: walk the segment."""
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return False
+        if len(data) < _HEAD.size or _HEAD.unpack_from(data)[0] != xxh3_64_intdigest(
+            data[8:], seed
+        ):
+            return False
+        _, json_bytes, keys = _HEAD.unpack_from(data)
+        at = _HEAD.size + json_bytes
+        for peer, name, last, used_us, complete, runs in orjson.loads(data[_HEAD.size : at]):
+            stream = self._streams.setdefault((peer, name), _Stream(last, used_us))
+            stream.last, stream.used_us = max(stream.last, last), max(stream.used_us, used_us)
+            stream.complete = stream.complete and complete
+            for first, final, offset in runs:
+                self._runs += stream.add(first, final - first + 1, offset)
+        offsets = struct.unpack_from(f"<{keys}q", data, at + keys * _DIGEST_BYTES)
+        for index, offset in enumerate(offsets):
+            start = at + index * _DIGEST_BYTES
+            self._keys[data[start : start + _DIGEST_BYTES]] = offset
+        self._trim()
+        return True
+
+    def forget_runs_before(self, begin: int) -> None:
+        """After recovery: with segments gone to retention, nobody can say what was never stored."""
+        if begin > 0:
+            for stream in self._streams.values():
+                stream.complete = False

@@ -1,0 +1,245 @@
+"""Reading a partition by memory map, beside its writer, from any process."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import CorruptBatch, LogError
+from penstock.log.embedded.frame import decode
+from penstock.log.embedded.segment import (
+    SEGMENT_HEADER_BYTES,
+    Found,
+    Index,
+    Tail,
+    TailState,
+    build_index,
+    check_segment_header,
+    damaged,
+    load_index,
+    map_file,
+    segment_bases,
+    segment_path,
+    walk,
+)
+
+_MAPPED_SEGMENTS = 16
+"""Segments a reader keeps mapped: address space, not memory, but file handles of a kind."""
+
+
+class _Mapped:
+    """A segment's bytes and, once needed, its index."""
+
+    __slots__ = ("base", "data", "index", "path", "sealed")
+
+    def __init__(self, path: Path, base: int, *, sealed: bool) -> None:
+        self.path = path
+        self.base = base
+        self.data = map_file(path)
+        self.sealed = sealed
+        self.index: Index | None = None
+
+
+class PartitionReader:
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._seed = seed
+        self._tail = Tail(folder, writable=False)
+        self._bases: list[int] = []
+        self._listed_for = -1
+        self._mapped: OrderedDict[int, _Mapped] = OrderedDict()
+        self._corrupt: dict[tuple[str, int], CorruptBatch] = {}
+
+    @property
+    def corrupt(self) -> list[CorruptBatch]:
+        return list(self._corrupt.values())
+
+    def begin(self) -> int:
+        self._listed_for = -1  # retention may have moved it
+        return self._segments(self._state())[0]
+
+    def end(self) -> int:
+        return self._state().end
+
+    def state(self) -> TailState:
+        return self._state()
+
+    def read(
+        self, offset: int, *, end: int | None = None, max_rows: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        state = self._state()
+        stop = state.end if end is None else min(end, state.end)
+        left = stop - offset if max_rows is None else max_rows
+        while offset < stop and left > 0:
+            bases = self._segments(state)
+            offset = max(offset, bases[0])
+            at = bisect_right(bases, offset) - 1
+            upper = bases[at + 1] if at + 1 < len(bases) else state.end
+            segment = self._map(bases[at], state)
+            if segment is None:  # retention took it since it was listed
+                self._listed_for = -1
+                if segment_bases(self._folder)[:1] == bases[:1]:
+                    raise LogError(f"{segment_path(self._folder, bases[at])} has gone")
+                continue
+            for batch in self._frames(segment, state, offset, upper):
+                first = batch.column(0)[0].as_py()
+                if first >= stop:
+                    return
+                batch = batch.slice(0, min(batch.num_rows, stop - first, left))
+                left -= batch.num_rows
+                yield batch
+                if left <= 0:
+                    return
+            offset = upper
+
+    def offset_at(self, time_us: int) -> int:
+        state = self._state()
+        bases = self._segments(state)
+        for at, base in enumerate(bases):
+            segment = self._map(base, state)
+            if segment is None:
+                continue
+            rows = self._index(segment, state).rows
+            if not len(rows) or rows[-1, 2] < time_us:
+                continue
+            upper = bases[at + 1] if at + 1 < len(bases) else state.end
+            row = int(np.searchsorted(rows[:, 2], time_us))
+            for batch in self._frames(segment, state, int(rows[row, 0]), upper):
+                times = batch.column(1).cast(pa.int64()).to_numpy()
+                hits = np.flatnonzero(times >= time_us)
+                if len(hits):
+                    return int(batch.column(0)[int(hits[0])].as_py())
+        return state.end
+
+    def wait(self, offset: int, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        pause_s = 0.001
+        while self._state().end <= offset:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * 1.5, 0.02)
+        return True
+
+    def verify(self) -> list[CorruptBatch]:
+        """Check every byte that readers may see."""
+        state = self._state()
+        bases = self._segments(state)
+        for at, base in enumerate(bases):
+            segment = self._map(base, state)
+            if segment is None:
+                continue
+            stop = len(segment.data) if segment.sealed else state.position
+            if (reason := check_segment_header(segment.data, base, self._seed)) is not None:
+                found = Found(0, SEGMENT_HEADER_BYTES, None, reason)
+                self._note(damaged(segment.path, found, base, base))
+            upper = bases[at + 1] if at + 1 < len(bases) else state.end
+            expected = base
+            for found in walk(segment.data, SEGMENT_HEADER_BYTES, stop, self._seed):
+                expected = self._next(segment, found, expected, upper)
+            self._missing(segment, expected, upper)
+        return self.corrupt
+
+    def close(self) -> None:
+        self._mapped.clear()
+        self._tail.close()
+
+    # --- Segments ------------------------------------------------------------------------------
+
+    def _state(self) -> TailState:
+        state = self._tail.load()
+        if state is None:
+            raise LogError(
+                f"{self._folder / 'tail'} is damaged; opening the topic for writing repairs it"
+            )
+        return state
+
+    def _segments(self, state: TailState) -> list[int]:
+        if self._listed_for != state.base:
+            listed = [base for base in segment_bases(self._folder) if base <= state.base]
+            self._bases = listed or [state.base]
+            self._listed_for = state.base
+        return self._bases
+
+    def _map(self, base: int, state: TailState) -> _Mapped | None:
+        segment = self._mapped.get(base)
+        sealed = base != state.base
+        if (
+            segment is None
+            or segment.sealed != sealed
+            or (not sealed and len(segment.data) < state.position)
+        ):
+            try:
+                segment = _Mapped(segment_path(self._folder, base), base, sealed=sealed)
+            except FileNotFoundError:
+                return None
+            self._mapped[base] = segment
+            while len(self._mapped) > _MAPPED_SEGMENTS:
+                self._mapped.popitem(last=False)
+        self._mapped.move_to_end(base)
+        return segment
+
+    def _index(self, segment: _Mapped, state: TailState) -> Index:
+        if not segment.sealed:
+            return build_index(segment.data[: state.position], self._seed)
+        if segment.index is None:
+            segment.index = load_index(segment.path, segment.data, self._seed)
+        return segment.index
+
+    def _frames(
+        self, segment: _Mapped, state: TailState, offset: int, upper: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Valid batches from `offset` to the segment's end; damage is noted on the way."""
+        stop = len(segment.data) if segment.sealed else state.position
+        start, expected = SEGMENT_HEADER_BYTES, segment.base
+        if offset > segment.base:
+            rows = self._index(segment, state).rows
+            row = int(np.searchsorted(rows[:, 0], offset, side="right")) - 1
+            if row >= 0:
+                expected, start = int(rows[row, 0]), int(rows[row, 1])
+        for found in walk(segment.data, start, min(stop, len(segment.data)), self._seed):
+            if found.damage is None and found.header is not None:
+                if found.header.end <= offset:
+                    expected = found.header.end
+                    continue
+                expected = self._next(segment, found, expected, upper)
+                batch = decode(segment.data, found.position, found.header)
+                yield batch.slice(max(0, offset - found.header.offset))
+            else:
+                expected = self._next(segment, found, expected, upper)
+        self._missing(segment, expected, upper)
+
+    def _next(self, segment: _Mapped, found: Found, expected: int, upper: int) -> int:
+        """Note damage, and offsets that nothing covers; says which offset comes next."""
+        if found.header is None:
+            # How many messages were there shows only in the frame behind.
+            following = _offset_after(segment.data, found.end, self._seed)
+            last = (upper if following is None else following) - 1
+            self._note(damaged(segment.path, found, expected, max(expected, last)))
+            return max(expected, last + 1)
+        if found.damage is not None:
+            self._note(damaged(segment.path, found, found.header.offset, found.header.end - 1))
+        return found.header.end
+
+    def _missing(self, segment: _Mapped, expected: int, upper: int) -> None:
+        if expected < upper:
+            end = len(segment.data)
+            gap = Found(end, end, None, "the segment ends early")
+            self._note(damaged(segment.path, gap, expected, upper - 1))
+
+    def _note(self, corrupt: CorruptBatch) -> None:
+        self._corrupt.setdefault((corrupt.path, corrupt.position), corrupt)
+
+
+def _offset_after(data: memoryview, position: int, seed: int) -> int | None:
+    for found in walk(data, position, len(data), seed, check_bodies=False):
+        if found.header is not None:
+            return found.header.offset
+    return None

@@ -1,0 +1,215 @@
+"""What every engine must do. An engine's test module subclasses `LogContract` and gives a `log`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import LogError, LogLocked, NoSuchTopic, OutOfOrder, TopicExists
+from penstock.log import SCHEMA, Appended, Log, Reader, TopicConfig, TopicName, Writer
+from penstock.message import Batch
+
+TOPIC = TopicName.parse("orders.web")
+
+
+def batch(*payloads: bytes, stream: str = "~c", seq: int = 0, **more: object) -> Batch:
+    return Batch.of("web", stream, seq, list(payloads), **more)  # type: ignore[arg-type]
+
+
+def rows(reader: Reader, offset: int = 0, **more: int) -> pa.Table:
+    return pa.Table.from_batches(list(reader.read(offset, **more)), SCHEMA).unify_dictionaries()
+
+
+def payloads(reader: Reader, offset: int = 0, **more: int) -> list[bytes]:
+    found: list[bytes] = rows(reader, offset, **more).column("payload").to_pylist()
+    return found
+
+
+class LogContract:
+    @pytest.fixture
+    def log(self) -> Iterator[Log]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def writer(self, log: Log) -> Iterator[Writer]:
+        log.create(TOPIC, TopicConfig())
+        writer = log.writer(TOPIC, 0)
+        yield writer
+        writer.close()
+
+    def reopen(self, log: Log, writer: Writer) -> Writer:
+        writer.close()
+        return log.writer(TOPIC, 0)
+
+    # --- Topics ---
+
+    def test_a_topic_is_made_once_and_listed(self, log: Log) -> None:
+        assert log.create(TOPIC, TopicConfig(partitions=2))
+        assert not log.create(TOPIC, TopicConfig(partitions=2))
+        assert log.topics() == [TOPIC]
+        assert log.config(TOPIC).partitions == 2
+
+    def test_partitions_may_only_grow(self, log: Log) -> None:
+        log.create(TOPIC, TopicConfig(partitions=2))
+        assert log.create(TOPIC, TopicConfig(partitions=3))
+        with pytest.raises(TopicExists, match="only grow"):
+            log.create(TOPIC, TopicConfig(partitions=1))
+        assert len(log.describe(TOPIC).partitions) == 3
+
+    def test_other_settings_are_refused_with_the_difference(self, log: Log) -> None:
+        log.create(TOPIC, TopicConfig())
+        with pytest.raises(TopicExists, match="compression is none, not zstd"):
+            log.create(TOPIC, TopicConfig(compression="zstd"))
+
+    def test_a_topic_that_does_not_exist_is_named(self, log: Log) -> None:
+        with pytest.raises(NoSuchTopic, match="no topic nope"):
+            log.reader(TopicName.parse("nope"), 0)
+        log.create(TOPIC, TopicConfig())
+        with pytest.raises(NoSuchTopic, match="no partition 7"):
+            log.reader(TOPIC, 7)
+
+    def test_a_deleted_topic_is_gone_and_its_name_is_free(self, log: Log, writer: Writer) -> None:
+        writer.append([batch(b"a")])
+        with pytest.raises(LogLocked):
+            log.delete(TOPIC)
+        writer.close()
+        log.delete(TOPIC)
+        assert log.topics() == []
+        assert log.create(TOPIC, TopicConfig())
+        assert payloads(log.reader(TOPIC, 0)) == []
+
+    def test_there_is_one_writer_and_the_error_says_who(self, log: Log, writer: Writer) -> None:
+        with pytest.raises(LogLocked, match="process"):
+            log.writer(TOPIC, 0)
+        self.reopen(log, writer).close()
+
+    # --- Append and read ---
+
+    def test_what_is_appended_is_read_back_whole(self, log: Log, writer: Writer) -> None:
+        first = batch(b"a", b"", b"\xff\x00", meta={"k": "v", "ü": "€"}, keys=[b"x", None, b""])
+        second = batch(b"d", stream="~other", seq=7)
+        assert writer.append([first, second]) == [Appended(0, 3), Appended(3, 1)]
+        table = rows(log.reader(TOPIC, 0))
+        assert table.schema == SCHEMA
+        assert table.column("offset").to_pylist() == [0, 1, 2, 3]
+        assert table.column("payload").to_pylist() == [b"a", b"", b"\xff\x00", b"d"]
+        assert table.column("key").to_pylist() == [b"x", None, b"", None]
+        assert table.column("meta").to_pylist() == [[("k", "v"), ("ü", "€")]] * 3 + [[]]
+        assert table.column("stream").to_pylist() == ["~c", "~c", "~c", "~other"]
+        assert table.column("peer").to_pylist() == ["web"] * 4
+        assert table.column("seq").to_pylist() == [0, 1, 2, 7]
+
+    def test_reading_starts_and_ends_where_it_is_told(self, log: Log, writer: Writer) -> None:
+        for i in range(10):
+            writer.append([batch(b"%d" % (2 * i), b"%d" % (2 * i + 1), seq=2 * i)])
+        reader = log.reader(TOPIC, 0)
+        assert payloads(reader, 3, end=6) == [b"3", b"4", b"5"]
+        assert payloads(reader, 17) == [b"17", b"18", b"19"]
+        assert payloads(reader, 5, max_rows=3) == [b"5", b"6", b"7"]
+        assert payloads(reader, 20) == []
+        assert (reader.begin(), reader.end()) == (0, 20)
+
+    def test_everything_is_there_after_reopening(self, log: Log, writer: Writer) -> None:
+        writer.append([batch(b"a")])
+        again = self.reopen(log, writer)
+        assert again.append([batch(b"b", stream="~d")]) == [Appended(1, 1)]
+        again.close()
+        assert payloads(log.reader(TOPIC, 0)) == [b"a", b"b"]
+
+    def test_a_time_finds_the_first_message_at_or_after_it(self, log: Log, writer: Writer) -> None:
+        for at, stream in ((1000, "~a"), (3000, "~b"), (2000, "~c"), (5000, "~d")):
+            writer.append([batch(b"x", stream=stream, time_us=at)])
+        reader = log.reader(TOPIC, 0)
+        assert [reader.offset_at(at) for at in (0, 1000, 1001, 3001, 5000, 5001)] == [
+            0,
+            0,
+            1,
+            3,
+            3,
+            4,
+        ]
+
+    # --- Idempotence ---
+
+    def test_a_repeat_is_a_no_op_with_the_first_offset(self, log: Log, writer: Writer) -> None:
+        writer.append([batch(b"a", b"b", stream="s"), batch(b"x", stream="t")])
+        writer.append([batch(b"c", stream="s", seq=2)])
+        assert writer.append([batch(b"a", b"b", stream="s")]) == [Appended(0, 2, 2)]
+        assert writer.append([batch(b"c", b"d", stream="s", seq=2)]) == [Appended(3, 2, 1)]
+        again = self.reopen(log, writer)
+        assert again.append([batch(b"b", stream="s", seq=1)]) == [Appended(1, 1, 1)]
+        assert again.append([batch(b"d", b"e", stream="s", seq=3)]) == [Appended(4, 2, 1)]
+        again.close()
+        assert payloads(log.reader(TOPIC, 0)) == [b"a", b"b", b"x", b"c", b"d", b"e"]
+
+    def test_repeats_inside_one_group_are_found(self, log: Log, writer: Writer) -> None:
+        results = writer.append([batch(b"a", stream="s"), batch(b"a", stream="s")])
+        assert results == [Appended(0, 1), Appended(0, 1, 1)]
+
+    def test_a_number_that_was_skipped_is_refused_not_lost(self, log: Log, writer: Writer) -> None:
+        writer.append([batch(b"a", stream="s", seq=1), batch(b"c", stream="s", seq=3)])
+        with pytest.raises(OutOfOrder, match="number 2 comes after 3"):
+            writer.append([batch(b"b", stream="s", seq=2)])
+        with pytest.raises(OutOfOrder):
+            writer.append([batch(b"0", stream="s", seq=0)])
+
+    def test_an_idempotency_key_counts_once(self, log: Log, writer: Writer) -> None:
+        writer.append([batch(b"-"), batch(b"a", stream="key:1")])
+        assert writer.append([batch(b"a", stream="key:1")]) == [Appended(1, 1, 1)]
+        again = self.reopen(log, writer)
+        assert again.append([batch(b"a", stream="key:1")]) == [Appended(1, 1, 1)]
+        assert again.append([batch(b"b", stream="key:2")]) == [Appended(2, 1)]
+        again.close()
+
+    def test_producer_ids_must_rise(self, log: Log) -> None:
+        log.create(TOPIC, TopicConfig(ids="producer"))
+        writer = log.writer(TOPIC, 0)
+        assert writer.append([batch(b"a", stream="out", seq=10)]) == [Appended(0, 1)]
+        assert writer.append([batch(b"c", stream="out", seq=20)]) == [Appended(1, 1)]
+        assert writer.append([batch(b"b", stream="elsewhere", seq=15)])[0].repeats == 1
+        again = self.reopen(log, writer)
+        assert again.append([batch(b"c", stream="out", seq=20)]) == [Appended(1, 1, 1)]
+        assert again.append([batch(b"d", stream="out", seq=21)]) == [Appended(2, 1)]
+        again.close()
+        assert payloads(log.reader(TOPIC, 0)) == [b"a", b"c", b"d"]
+
+    def test_producer_ids_need_one_partition(self, log: Log) -> None:
+        with pytest.raises(LogError, match="one partition"):
+            log.create(TOPIC, TopicConfig(ids="producer", partitions=2))
+
+    # --- Group commit ---
+
+    def test_submit_calls_back_in_order_once_durable(self, log: Log, writer: Writer) -> None:
+        told: list[Appended] = []
+
+        async def go() -> None:
+            writer.start()
+            for i in range(500):
+                writer.submit(batch(b"%d" % i, seq=i), told.append)  # type: ignore[arg-type]
+            assert writer.pending_bytes > 0
+            await writer.drain()
+            assert writer.pending_bytes == 0
+            writer.close()
+
+        asyncio.run(go())
+        assert told == [Appended(i, 1) for i in range(500)]
+        assert payloads(log.reader(TOPIC, 0)) == [b"%d" % i for i in range(500)]
+
+    # --- Upkeep ---
+
+    def test_upkeep_changes_nothing_that_a_reader_sees(self, log: Log, writer: Writer) -> None:
+        for i in range(1500):
+            writer.append([batch(b"%d" % i, stream=f"s{i % 7}", seq=i, meta={"i": str(i % 3)})])
+        reader = log.reader(TOPIC, 0)
+        before = rows(reader)
+        writer.close()
+        log.maintain(TOPIC)
+        after = log.reader(TOPIC, 0)
+        assert rows(after).equals(before) or rows(after).to_pylist() == before.to_pylist()
+        assert payloads(after, 700, end=702) == [b"700", b"701"]
+        again = log.writer(TOPIC, 0)
+        assert again.append([batch(b"3", stream="s3", seq=3)]) == [Appended(3, 1, 1)]
+        again.close()
