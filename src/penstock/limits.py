@@ -102,6 +102,9 @@ MAX_INFLIGHT_BYTES: Final = 256 * MiB
 MAX_BATCH_EVENTS: Final = 1_000_000
 """Messages in one HTTP body: bounds the memory of their lengths and ids."""
 
+MAX_CLOUDEVENTS: Final = 100_000
+"""CloudEvents in one batch. Each brings meta of its own, which takes several times its own size."""
+
 HEADER_TIMEOUT_S: Final = 10.0
 """(default) From the first byte of a request to the end of its headers: slow-loris clients."""
 
@@ -116,6 +119,12 @@ STREAM_IDLE_TIMEOUT_S: Final = 3600.0
 
 STOP_TIMEOUT_S: Final = 30.0
 """(default) A graceful stop that has not finished by then becomes a hard one."""
+
+STREAM_READ_BYTES: Final = 1 * MiB
+"""One read of a TCP or unix connection: larger reads make larger batches, and fewer of them."""
+
+DATAGRAMS_A_TURN: Final = 2048
+"""Datagrams taken before other sockets get their turn."""
 
 MAX_DATAGRAM_BYTES: Final = 65_535
 """UDP's own limit; unix datagrams are held to it too."""

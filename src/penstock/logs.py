@@ -11,6 +11,7 @@ from outside (addresses, names) are quoted so that they cannot forge a line.
 from __future__ import annotations
 
 import datetime
+import json
 import logging
 import os
 import sys
@@ -62,7 +63,11 @@ def get(name: str) -> Logger:
 
 
 def configure(
-    *, process: str, level: str = "info", log_format: str = "auto", stream: TextIO | None = None
+    level: str = "info",
+    log_format: str = "auto",
+    *,
+    process: str = "penstock",
+    stream: TextIO | None = None,
 ) -> None:
     """Send everything from `level` up to `stream` (stderr). Called once a process; again replaces.
 
@@ -193,7 +198,10 @@ class _JsonFormatter(logging.Formatter):
             "event": record.getMessage(),
             **_fields(record),
         }
-        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        try:
+            return orjson.dumps(line, default=str).decode()
+        except TypeError:  # a huge number, or text that is no Unicode: no reason to lose the line
+            return json.dumps(line, default=str)
 
 
 def _printable(text: str) -> str:

@@ -6,6 +6,7 @@ whoever keeps a view into it is found out.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,7 +60,7 @@ def good(chain: Chain, *chunks: bytes) -> list[bytes]:
 def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     """`data` in chunks, cut at these places."""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    return [data[start:stop] for start, stop in itertools.pairwise(places)]
 
 
 cuts = st.lists(st.integers(0, 10_000), max_size=8)

@@ -103,7 +103,8 @@ def test_a_packed_stream_that_ends_early_is_invalid(pack, cut):
 @pytest.mark.parametrize("rest", [b"garbage", b"\0" * 20, b"\x02\0\0\0"])
 def test_garbage_after_packed_data_is_invalid(pack, rest):
     found, error = feed(chain("decompress", "lines"), [pack(b"a\nb\n") + rest])
-    assert found == [b"a", b"b"]
+    # Snappy has no end mark, so to its reader this is damage in the middle of the stream.
+    assert found == ([] if pack is snappy else [b"a", b"b"])
     assert type(error) is InvalidMessage
     with pytest.raises(InvalidMessage):
         chain("decompress", framed=True).feed(pack(b"a\nb\n") + rest)

@@ -61,7 +61,7 @@ def test_a_length_over_the_limit_is_refused_before_any_of_its_bytes(name, pack):
     stream = chain((name, {"max_length": 10}))
     assert pieces(stream.feed(pack(b"0123456789"))) == [b"0123456789"]
     header = pack(b"x" * 11)[:-11]
-    with pytest.raises(TooLarge, match=f"byte {len(pack(b'0123456789'))}: .* 11 bytes"):
+    with pytest.raises(TooLarge, match=f"byte {len(pack(b'0123456789'))}: a payload .* announced"):
         stream.feed(header)
 
 
@@ -151,6 +151,13 @@ def test_a_textual_length_past_every_limit_is_too_large(digits):
         chain("textual_length_prefixed").feed(digits + b" ")
     with pytest.raises(TooLarge):
         chain("textual_length_prefixed").feed(digits)
+
+
+@pytest.mark.parametrize("data", [b"000000000408450000\0", b"101x", b"0" * 20 + b"999 ", b"1 2x"])
+def test_a_wrong_textual_length_has_one_reason_however_the_stream_is_cut(data):
+    limited = ("textual_length_prefixed", {"max_length": 100})
+    reasons = {str(feed(chain(limited), split(data, [cut]))[1]) for cut in range(len(data))}
+    assert len(reasons) == 1
 
 
 def test_a_body_of_frames_is_cut_whole_or_not_at_all():

@@ -87,7 +87,7 @@ def test_a_torn_tail_is_cut_and_what_came_before_stays(
     # A commit that was under way: half a frame, or noise, behind what `tail` calls durable.
     frame = path.read_bytes()[-704:]
     with path.open("ab") as file:
-        file.write(frame[:cut][: len(frame) - 1] if not garbage else garbage)
+        file.write(garbage or frame[:cut])
     if lose_tail:
         os.unlink(path.with_name("tail"))
     log = EmbeddedLog(data_dir)

@@ -9,6 +9,7 @@ What is not taken: tags, several documents, keys that are not text, a key twice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -31,6 +32,7 @@ class Scalar:
     text: str
     plain: bool = True
     secret: bool = False
+    broken: bool = False  # it had a reference that could not be followed; that has been reported
 
     @property
     def is_null(self) -> bool:
@@ -127,10 +129,13 @@ def _plainly(reason: object) -> str:
 
 def _yaml_hint(text: str, mark: Mark) -> str | None:
     lines = text.splitlines()
-    if 0 < mark.line <= len(lines):
-        line = lines[mark.line - 1]
-        if "\t" in line[: len(line) - len(line.lstrip())]:
-            return "indent with spaces, not tabs"
+    line = lines[mark.line - 1] if 0 < mark.line <= len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "indent with spaces, not tabs"
+    if "${" in line and "{" in line.replace("${", ""):
+        return "inside { } put quotes around a reference: \"${NAME}\""
+    if re.search(r"[{,].*:\s+:[0-9]", line):
+        return "inside { } put quotes around an address: \":7071\""
     return None
 
 
@@ -176,7 +181,6 @@ class _Builder:
         self._open: list[_Open] = []
         self._anchors: dict[str, _Built | None] = {}  # None: begun and not ended
         self._root: Node | None = None
-        self._nodes = 0
 
     def build(self, text: str) -> Node | None:
         documents = 0
@@ -197,11 +201,12 @@ class _Builder:
         return self._root
 
     def _alias(self, event: yaml.AliasEvent, mark: Mark) -> None:
-        if event.anchor not in self._anchors:
-            raise _Refused(mark, f"there is no anchor {quoted('&' + event.anchor)} before this")
-        built = self._anchors[event.anchor]
+        name = str(event.anchor)
+        if name not in self._anchors:
+            raise _Refused(mark, f"there is no anchor {quoted('&' + name)} before this")
+        built = self._anchors[name]
         if built is None:
-            raise _Refused(mark, f"the alias {quoted('*' + event.anchor)} is inside its own anchor")
+            raise _Refused(mark, f"the alias {quoted('*' + name)} is inside its own anchor")
         self._place(built, mark)
 
     def _scalar(self, event: yaml.ScalarEvent, mark: Mark) -> None:
@@ -278,6 +283,7 @@ class _Builder:
 
 
 def _mark(event: yaml.Event) -> Mark:
+    assert event.start_mark is not None
     return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
 
 

@@ -77,7 +77,7 @@ class Options(BaseModel):
         """The sockets that a component with these options opens."""
         return []
 
-    def guarantee(self) -> tuple[Guarantee, str]:
+    def promise(self) -> tuple[Guarantee, str]:
         """The best that a component with these options can promise, and why not more."""
         return Guarantee.EXACTLY_ONCE, ""
 

@@ -15,10 +15,14 @@ _MAX_SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A place in the file; both count from 1. Line 0 stands for the whole file."""
+    """A place in the file; both count from 1. Line 0 stands for the whole file.
+
+    `source` names what it came from when that is not the file: a variable, an option.
+    """
 
     line: int = 0
     column: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,12 @@ class Problems:
         hint: str | None = None,
         *,
         severity: Severity = "error",
-        file: str | None = None,
     ) -> None:
         if len(self._found) >= MAX_PROBLEMS:
             self._uncounted += 1
             return
-        problem = Problem(file or self.file, mark.line, mark.column, message, hint, severity)
+        file = mark.source or self.file
+        problem = Problem(file, mark.line, mark.column, message, hint, severity)
         # An alias makes the same mistake appear wherever it is used.
         self._found[problem] = None
 

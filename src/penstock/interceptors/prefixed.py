@@ -7,6 +7,7 @@ against the limit before anything is kept for it: what a sender declares decides
 
 from __future__ import annotations
 
+import re
 import struct
 from abc import abstractmethod
 from typing import Final
@@ -20,6 +21,7 @@ from penstock.message import Buffer
 BLOCK_FRAMES: Final = 65_536  # slices noted before they are joined: bounds the memory they take
 
 _U64: Final = struct.Struct(">Q")
+_DIGITS: Final = re.compile(rb"[0-9]*")
 
 
 class Prefixed(Stage):
@@ -103,12 +105,6 @@ class Prefixed(Stage):
             f"needs {need}; send frames whole"
         )
 
-    def _too_long(self, length: int, at: int) -> TooLarge:
-        return TooLarge(
-            f"{self.name}: byte {self._at + at}: a payload of {length} bytes is announced; the "
-            f"limit (max_length) is {self._max_length}"
-        )
-
     @abstractmethod
     def _header(self, length: int) -> bytes: ...
 
@@ -139,7 +135,10 @@ class LengthPrefixed(Prefixed):
                 break
             (length,) = unpack(data, start)
             if length > limit:
-                raise self._too_long(length, start)
+                raise TooLarge(
+                    f"{self.name}: byte {self._at + start}: a payload of {length} bytes is "
+                    f"announced; the limit (max_length) is {limit}"
+                )
             end = begin + length
             if end > size:
                 self._need = end - start
@@ -163,14 +162,12 @@ class TextualLengthPrefixed(Prefixed):
             space = find(b" ", start, start + MAX_LENGTH_DIGITS + 1)
             if space < 0:
                 self._need = 0
-                self._check_begun(data[start : start + MAX_LENGTH_DIGITS + 1], start)
+                self._check_header(data[start : start + MAX_LENGTH_DIGITS + 1], start)
                 break
             digits = data[start:space]
-            if not digits.isdigit():
-                raise self._not_digits(digits, start)
-            length = int(digits)
+            length = int(digits) if digits.isdigit() else limit + 1
             if length > limit:
-                raise self._too_long(length, start)
+                self._check_header(data[start : space + 1], start)
             begin = space + 1
             end = begin + length
             if end > size:
@@ -180,26 +177,29 @@ class TextualLengthPrefixed(Prefixed):
             start = end
         return start
 
-    def _check_begun(self, digits: bytes, at: int) -> None:
-        """Whether a length whose end is not there yet can still become one."""
-        if not digits:
-            return
-        if not digits.isdigit():
-            raise self._not_digits(digits, at)
-        if len(digits) > MAX_LENGTH_DIGITS:
+    def _check_header(self, header: bytes, at: int) -> None:
+        """Refuse what is no length, or cannot become one when more of it comes.
+
+        Looks at it from the left, so that the reason is the same however the stream is cut.
+        """
+        digits = _DIGITS.match(header)
+        assert digits is not None
+        end = digits.end()
+        if int(digits[0] or b"0") > self._max_length:
+            raise TooLarge(
+                f"{self.name}: byte {self._at + at}: a payload is announced that is longer than "
+                f"the limit (max_length), {self._max_length} bytes"
+            )
+        if end > MAX_LENGTH_DIGITS:
             raise TooLarge(
                 f"{self.name}: byte {self._at + at}: a length has more than "
                 f"{MAX_LENGTH_DIGITS} digits"
             )
-        if int(digits) > self._max_length:
-            raise self._too_long(int(digits), at)
-
-    def _not_digits(self, digits: bytes, at: int) -> InvalidMessage:
-        wrong = next((i for i, byte in enumerate(digits) if not 48 <= byte <= 57), 0)
-        return InvalidMessage(
-            f"{self.name}: byte {self._at + at + wrong}: expected digits and one space before a "
-            f"payload, found {digits[wrong : wrong + 1] or b' '!r}"
-        )
+        if end < len(header):
+            raise InvalidMessage(
+                f"{self.name}: byte {self._at + at + end}: expected digits and one space before a "
+                f"payload, found {header[end : end + 1]!r}"
+            )
 
     def _header(self, length: int) -> bytes:
         return b"%d " % length

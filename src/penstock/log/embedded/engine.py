@@ -136,6 +136,10 @@ class EmbeddedLog:
         what = f"partition {partition} of topic {name}"
         return PartitionWriter(folder, what, seed, config, socket_path=socket_path)
 
+    def appender(self, name: TopicName, partition: int) -> PartitionWriter:
+        """For programs that append a little and go. LogLocked while an edge process writes."""
+        return self.writer(name, partition)
+
     def reader(self, name: TopicName, partition: int) -> PartitionReader:
         config, seed = self._load(name)
         return PartitionReader(self._partition(name, config, partition), seed)

@@ -1,0 +1,3 @@
+module penstock/bench
+
+go 1.19

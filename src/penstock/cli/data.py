@@ -1,0 +1,59 @@
+"""How commands that work on topics find the data directory and the topic they are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.exit_codes import NotFound
+from penstock.config.registry import nearest
+from penstock.errors import ConfigError, NoSuchTopic
+from penstock.log.embedded import EmbeddedLog
+from penstock.log.interface import Log
+from penstock.log.names import TopicName
+from penstock.supervisor.datadir import DATA_DIR_VARIABLE, locate_data_dir, make_data_dir
+
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar=DATA_DIR_VARIABLE,
+        help="Where topics live. Default: .penstock in this folder.",
+        show_default=False,
+    ),
+]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="A topic: NAME, or NAMESPACE/NAME.")
+]
+
+
+def open_log(data_dir: Path | None, *, create: bool = False) -> EmbeddedLog:
+    """The log in the data directory; NotFound if there is none and `create` does not ask for it."""
+    path = locate_data_dir(data_dir, Path.cwd())
+    if create:
+        make_data_dir(path)
+    elif not path.exists():
+        raise NotFound(
+            f"there is no data directory {path}; name one with --data-dir or {DATA_DIR_VARIABLE}"
+        )
+    elif not path.is_dir():
+        raise ConfigError(f"data directory {path}: is not a directory")
+    return EmbeddedLog(path)
+
+
+def existing_topic(log: Log, text: str) -> TopicName:
+    """The topic that `text` names; NoSuchTopic, with the nearest spelling, if there is none."""
+    name = TopicName.parse(text)
+    topics = log.topics()
+    if name in topics:
+        return name
+    close = nearest(str(name), [str(topic) for topic in topics])
+    if close is not None:
+        hint = f"did you mean {close}?"
+    elif topics:
+        hint = "`penstock topics list` shows those that exist"
+    else:
+        hint = f"no topic exists yet; `penstock topics create {name}` makes it"
+    raise NoSuchTopic(f"there is no topic {name}; {hint}")

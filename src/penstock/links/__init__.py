@@ -1,0 +1,1 @@
+"""Links: what happens to messages between receivers and sinks. Each declares its options."""

@@ -1,0 +1,92 @@
+"""Unix sockets: streams as TCP has them, or datagrams as UDP has them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic.json_schema import WithJsonSchema
+
+from penstock.config.address import without_scheme
+from penstock.config.options import Guarantee, Seconds, Socket
+from penstock.config.registry import Kind, declare
+from penstock.peers.options import BackendOptions, ConnectionOptions, DestinationOptions
+from penstock.peers.tcp import CANNOT_PREPARE, LOST_REPLY, NO_REPLY
+from penstock.peers.udp import DatagramOptions
+
+# The kernel's limit, with the byte that ends the path.
+MAX_SOCKET_PATH_BYTES = 107
+
+
+def _path(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    path = without_scheme(value, "unix")
+    if not path or "\0" in path or len(path.encode()) > MAX_SOCKET_PATH_BYTES:
+        raise ValueError(f"expected a path of 1 to {MAX_SOCKET_PATH_BYTES} bytes")
+    return path
+
+
+def _permissions(value: Any) -> Any:
+    """Octal, as chmod takes it. A number was read as octal by someone else already."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value.removeprefix("0o"), 8)
+    except ValueError:
+        raise ValueError("expected permissions in octal, such as 0660") from None
+
+
+SocketPath = Annotated[str, BeforeValidator(_path)]
+Permissions = Annotated[
+    int, BeforeValidator(_permissions), WithJsonSchema({"type": ["string", "integer"]})
+]
+
+
+class UnixServerOptions(ConnectionOptions, BackendOptions, DatagramOptions):
+    path: SocketPath = Field(validation_alias=AliasChoices("path", "bind", "bind_addr"))
+    """The socket's path. A socket that a dead process left there is replaced."""
+
+    mode: Literal["stream", "datagram"] = "stream"
+    """`stream`: connections, one stream each; `datagram`: one message a datagram."""
+
+    permissions: Permissions = Field(0o600, ge=0, le=0o777)
+    """Who may connect, as chmod takes it in octal."""
+
+    def listens(self) -> list[Socket]:
+        return [Socket("unix", self.path)]
+
+    def default_interceptors(self) -> tuple[str, ...]:
+        return ("lines",) if self.mode == "stream" else ()
+
+
+@declare(Kind.RECEIVER, "unix", "Takes messages from a unix socket.", available=True)
+class UnixReceiverOptions(UnixServerOptions):
+    def promise(self) -> tuple[Guarantee, str]:
+        if self.mode == "datagram" or self.reply == "none":
+            return Guarantee.AT_MOST_ONCE, NO_REPLY
+        return Guarantee.AT_LEAST_ONCE, LOST_REPLY
+
+
+@declare(Kind.PEER, "unix", "Takes messages from a unix socket and answers on it.")
+class UnixPeerOptions(UnixServerOptions):
+    reply_timeout_s: Seconds = Field(30.0, gt=0)
+    """How long a message waits for the flow's answer."""
+
+    def promise(self) -> tuple[Guarantee, str]:
+        return Guarantee.AT_LEAST_ONCE, LOST_REPLY
+
+
+@declare(Kind.SINK, "unix", "Sends messages to a unix socket.")
+class UnixSinkOptions(DestinationOptions):
+    path: SocketPath = Field(validation_alias=AliasChoices("path", "address", "bind", "bind_addr"))
+    """The socket's path."""
+
+    mode: Literal["stream", "datagram"] = "stream"
+    """`stream`: a connection; `datagram`: one message a datagram."""
+
+    def promise(self) -> tuple[Guarantee, str]:
+        return Guarantee.AT_LEAST_ONCE, CANNOT_PREPARE
+
+    def default_interceptors(self) -> tuple[str, ...]:
+        return ("lines",) if self.mode == "stream" else ()

@@ -1,0 +1,1 @@
+"""The supervisor: starts the processes of a flow, restarts them, stops them in order."""

@@ -1,0 +1,125 @@
+"""An edge process as the supervisor would start it, for tests that talk to its sockets."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.edge.plan import EdgePlan, ReceiverPlan
+from penstock.log import SCHEMA, TopicConfig, TopicName
+from penstock.log.embedded import EmbeddedLog
+
+
+class Edge:
+    """A running edge process with one receiver called `in`, writing to the topic `t`."""
+
+    def __init__(self, data_dir: Path, module: str, options: dict[str, Any], **more: Any) -> None:
+        self.data_dir = data_dir
+        self.log = EmbeddedLog(data_dir)
+        self.topic = TopicName.parse("t")
+        self.log.create(self.topic, TopicConfig())
+        receiver = ReceiverPlan("in", module, options, more.pop("interceptors", []), "t")
+        self._plan = EdgePlan(
+            flow="f",
+            data_dir=str(data_dir),
+            process=0,
+            processes=1,
+            receivers=[receiver],
+            stop_timeout_s=10.0,
+            max_pending_bytes=more.pop("max_pending_bytes", 64 << 20),
+            log_level="info",
+            log_format="plain",
+        )
+        assert not more
+        self.start()
+
+    def start(self) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "penstock.edge", "--control", str(theirs.fileno())]
+        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
+        theirs.close()
+        self.control = ours
+        self.control.settimeout(60)
+        self.say({"type": "plan", "plan": self._plan.to_json()})
+        assert self.hear()["type"] == "recovering"
+        message = self.hear()
+        assert message["type"] == "ready", message
+        self.address: str = message["addresses"]["in"]
+
+    def say(self, message: dict[str, Any]) -> None:
+        body = json.dumps(message).encode()
+        self.control.sendall(len(body).to_bytes(4, "big") + body)
+
+    def hear(self) -> dict[str, Any]:
+        size = int.from_bytes(self._exactly(4), "big")
+        found: dict[str, Any] = json.loads(self._exactly(size))
+        return found
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            chunk = self.control.recv(size - len(data))
+            assert chunk, "the edge process has gone"
+            data += chunk
+        return data
+
+    def stats(self) -> dict[str, Any]:
+        self.say({"type": "stats", "n": 1})
+        found: dict[str, Any] = self.hear()["data"]
+        return found
+
+    @property
+    def host_port(self) -> tuple[str, int]:
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.host_port, timeout=30)
+
+    def table(self) -> pa.Table:
+        reader = self.log.reader(self.topic, 0)
+        return pa.Table.from_batches(list(reader.read(0)), SCHEMA)
+
+    def payloads(self) -> list[bytes]:
+        found: list[bytes] = self.table().column("payload").to_pylist()
+        return found
+
+    def wait_for(self, count: int) -> list[bytes]:
+        assert self.log.reader(self.topic, 0).wait(count - 1, 30)
+        return self.payloads()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.control.close()
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        self.control.close()
+        return code
+
+
+@pytest.fixture
+def edge(tmp_path: Path) -> Iterator[Callable[..., Edge]]:
+    started: list[Edge] = []
+
+    def start(module: str, options: dict[str, Any] | None = None, **more: Any) -> Edge:
+        given = {"bind": "127.0.0.1:0"} if options is None else options
+        started.append(Edge(tmp_path, module, given, **more))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.kill()

@@ -1,0 +1,94 @@
+"""What a sender sees of `receiver.tcp`, `receiver.udp` and `receiver.unix`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.edge.conftest import Edge
+
+Start = Callable[..., Edge]
+LINES = [("lines", {})]
+
+
+def test_tcp_lines_are_messages_of_one_stream(edge: Start) -> None:
+    tcp = edge("receiver.tcp", interceptors=LINES)
+    with tcp.connect() as sock:
+        for i in range(1000):
+            sock.sendall(b"line %d\n" % i)
+        sock.sendall(b"the last, without an end")
+    assert tcp.wait_for(1001) == [b"line %d" % i for i in range(1000)] + [
+        b"the last, without an end"
+    ]
+    table = tcp.table()
+    assert len(set(table.column("stream").to_pylist())) == 1
+    assert table.column("seq").to_pylist() == list(range(1001))
+
+
+def test_tcp_answers_each_message_where_it_is_asked_to(edge: Start) -> None:
+    tcp = edge("receiver.tcp", {"bind": "127.0.0.1:0", "reply": "status"}, interceptors=LINES)
+    with tcp.connect() as sock:
+        sock.sendall(b"a\nb\n")
+        answers = sock.makefile("rb")
+        first, second = answers.readline().split(), answers.readline().split()
+        assert first[0] == second[0] == b"new"
+        assert (first[1][-2:], second[1][-2:]) == (b"/0", b"/1")
+        assert tcp.payloads() == [b"a", b"b"]
+
+
+def test_a_broken_frame_ends_its_stream_and_no_other(edge: Start) -> None:
+    options = {"bind": "127.0.0.1:0", "reply": "status"}
+    tcp = edge("receiver.tcp", options, interceptors=[("lines", {"max_length": 10})])
+    with tcp.connect() as bad, tcp.connect() as good:
+        bad.sendall(b"x" * 100)
+        assert bad.makefile("rb").readline().startswith(b"error ")
+        good.sendall(b"fine\n")
+        assert good.makefile("rb").readline().startswith(b"new ")
+    assert tcp.payloads() == [b"fine"]
+
+
+def test_a_stop_keeps_and_answers_what_was_read(edge: Start) -> None:
+    tcp = edge("receiver.tcp", {"bind": "127.0.0.1:0", "reply": "status"}, interceptors=LINES)
+    with tcp.connect() as sock:
+        answers = sock.makefile("rb")
+        sock.sendall(b"a\n")
+        assert answers.readline().startswith(b"new ")
+        assert tcp.stop() == 0
+        assert answers.read() == b""
+    assert tcp.payloads() == [b"a"]
+
+
+def test_udp_datagrams_are_messages_and_senders_are_streams(edge: Start) -> None:
+    udp = edge("receiver.udp")
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two,
+    ):
+        for i in range(100):
+            one.sendto(b"one %d" % i, udp.host_port)
+            two.sendto(b"two %d" % i, udp.host_port)
+    udp.wait_for(200)
+    rows = udp.table().to_pylist()
+    by_stream: dict[str, list[bytes]] = {}
+    for row in rows:
+        by_stream.setdefault(row["stream"], []).append(row["payload"])
+    assert sorted(by_stream.values()) == [
+        [b"one %d" % i for i in range(100)],
+        [b"two %d" % i for i in range(100)],
+    ]
+
+
+def test_unix_sockets_take_streams_and_datagrams(edge: Start, tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    unix = edge("receiver.unix", {"path": path}, interceptors=LINES)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(path)
+        sock.sendall(b"a\nb\n")
+    assert unix.wait_for(2) == [b"a", b"b"]
+    assert unix.stop() == 0
+    assert not Path(path).exists()
+    grams = edge("receiver.unix", {"path": path, "mode": "datagram"})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"c\nd", path)
+    assert grams.wait_for(3) == [b"a", b"b", b"c\nd"]
