@@ -133,9 +133,9 @@ def _yaml_hint(text: str, mark: Mark) -> str | None:
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "indent with spaces, not tabs"
     if "${" in line and "{" in line.replace("${", ""):
-        return "inside { } put quotes around a reference: \"${NAME}\""
+        return 'inside { } put quotes around a reference: "${NAME}"'
     if re.search(r"[{,].*:\s+:[0-9]", line):
-        return "inside { } put quotes around an address: \":7071\""
+        return 'inside { } put quotes around an address: ":7071"'
     return None
 
 
