@@ -8,6 +8,7 @@ something is lost, or until the sender itself cannot go faster.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from bench import machine, servers, tools
@@ -47,11 +48,11 @@ def run(suite: Suite) -> None:
             missing="the sender was too slow to offer the rate" if slow else "",
         )
     )
-    suite.add(_ramp(suite, 1.0 if suite.quick else 3.0))
+    suite.add(_ramp(suite, 1.0 if suite.quick else 3.0, 0.0 if lost else min(offered)))
 
 
-def _ramp(suite: Suite, seconds: float) -> Row:
-    highest, ended = float(RATE_PER_S), "the last step"
+def _ramp(suite: Suite, seconds: float, highest: float) -> Row:
+    ended = "the last step"
     for rate in RAMP_PER_S:
         sample = _measure(suite, rate, seconds)
         suite.keep(NAME, {"ramp": rate, **sample})
@@ -75,7 +76,7 @@ def _measure(suite: Suite, rate: int, seconds: float) -> dict[str, Any]:
     with penstock.server as server:
         warm_bytes = int(rate * seconds) * MESSAGE_BYTES * 5 // 2
         machine.warm_memory(suite.folder, suite.cores.server, warm_bytes)
-        cpu_s = server.cpu_s()
+        cpu_s, overflows = server.cpu_s(), _overflows()
         sent = run_load_json(
             tools.find("datagrams"), arguments, cpu=suite.cores.client, timeout_s=seconds + 30
         )
@@ -90,8 +91,17 @@ def _measure(suite: Suite, rate: int, seconds: float) -> dict[str, Any]:
         "asked_per_s": rate,
         "stored": stored,
         "lost": sent["sent"] - stored,
+        "socket_buffer_overflows": _overflows() - overflows,
         "cpu_us_per_datagram": cpu_s * 1e6 / max(1, stored),
     }
+
+
+def _overflows() -> int:
+    """Datagrams that the kernel has dropped because a socket's buffer was full, since it started."""
+    names, values = (
+        line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if "Udp:" in line
+    )
+    return int(values[names.index("RcvbufErrors")])
 
 
 def _settled(penstock: Penstock, sent: int) -> int:

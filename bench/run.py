@@ -34,6 +34,8 @@ BENCHMARKS: dict[str, Callable[[Suite], None]] = {
 # What the limits let one receiver and one partition hold, and room for the programs themselves.
 MEMORY_BOUND_MB = (MAX_INFLIGHT_BYTES + 2 * MAX_PENDING_BYTES + 256 * MiB) / MiB
 
+NOISY = 1.3  # a spin loop that takes this many times its best was not alone on its core
+
 
 def main() -> int:
     options = _options()
@@ -138,6 +140,7 @@ def _leave(
         "version": __version__,
         "commit": _commit(),
         "machine": about,
+        "noise": suite.noise(),
         "rows": [row.as_json() for row in suite.rows],
         "memory": suite.memory,
         "raw": suite.raw,
@@ -147,7 +150,9 @@ def _leave(
     report.plot(svg_path, suite.rows, title)
     if whole:
         report.publish(json_path, svg_path, results)
-    print(f"\n{report.table(suite.rows)}\n\nkept in {json_path}")
+    print(f"\n{report.table(suite.rows)}\n")
+    _print_noise(suite)
+    print(f"kept in {json_path}")
     if suite.quick:
         print("a --quick run shows that the benchmarks work; its numbers mean little")
 
@@ -159,6 +164,19 @@ def _print_machine(about: dict[str, object], suite: Suite) -> None:
     )
     if suite.cores.shared:
         print("only one core: servers and load share it, so the ratios say little")
+
+
+def _print_noise(suite: Suite) -> None:
+    noise = suite.noise()
+    if not noise:
+        return
+    (spin_low, spin_high), (sync_low, sync_high) = noise["spin_ms"], noise["fdatasync_p50_us"]
+    print(
+        f"probes before the rounds: spin loop {spin_low:.1f} to {spin_high:.1f} ms, "
+        f"small fdatasync {sync_low:.0f} to {sync_high:.0f} µs"
+    )
+    if spin_high > NOISY * spin_low:
+        print("the machine was busy with something else at times: run it again when it is not")
 
 
 def _commit() -> str:

@@ -22,6 +22,7 @@ from bench.process import Server, free_port
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.names import TopicName
 
+# What comes in stays in the topic `bench.in`: nothing reads it while the edge is measured.
 FLOW = """\
 name: bench
 system:
@@ -32,8 +33,9 @@ components:
     module: {module}
     interceptors: {interceptors}
     params: {{bind: "127.0.0.1:{port}"}}
+  out: {{module: sink.dumper}}
 pipeline:
-  in: {{}}
+  in: {{connect: out}}
 """
 
 NGINX = """\

@@ -97,6 +97,15 @@ class Suite:
             turn = number % len(contenders)
             yield number, [*contenders[turn:], *contenders[:turn]]
 
+    def noise(self) -> dict[str, tuple[float, float]]:
+        """The lowest and the highest of each probe, over all rounds."""
+        seen: dict[str, list[float]] = {}
+        for samples in self.raw.values():
+            for sample in samples:
+                for name, value in sample.get("probe", {}).items():
+                    seen.setdefault(name, []).append(value)
+        return {name: (min(values), max(values)) for name, values in seen.items()}
+
     def scratch(self, name: str) -> Path:
         """An empty folder for one benchmark; `clear` removes it."""
         path = self.folder / name

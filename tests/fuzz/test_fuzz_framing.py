@@ -10,9 +10,9 @@ import zlib
 
 import lz4.frame
 import pytest
-from fuzz_framing import CHAINS, TestOneInput
 
 from penstock.interceptors.inflate import zstd
+from tests.fuzz.fuzz_framing import CHAINS, TestOneInput
 
 PACKERS = [gzip.compress, zlib.compress, zstd.compress, lz4.frame.compress, base64.b64encode]
 FRAGMENTS = [

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 
 import pytest
-from feeding import chain, cuts, feed, good, payloads, pieces, split
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidMessage
+from tests.interceptors.feeding import chain, cuts, feed, good, payloads, pieces, split
 
 several = st.lists(st.binary(max_size=30), max_size=12)
 

@@ -7,7 +7,6 @@ import gzip
 from itertools import permutations
 
 import pytest
-from feeding import NOTHING, chain, cuts, feed, good, payloads, pieces, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from penstock.errors import ConfigError, InvalidMessage, TooLarge
 from penstock.interceptors.chain import chain_factory
 from penstock.interceptors.options import LinesOptions, SeparateOptions
 from penstock.limits import MAX_LINE_BYTES, MAX_SEPARATED_BYTES
+from tests.interceptors.feeding import NOTHING, chain, cuts, feed, good, payloads, pieces, split
 
 PREFIXED = ["length_prefixed", "textual_length_prefixed"]
 OTHERS = ["gzip", "decompress", "base64"]

@@ -11,13 +11,13 @@ import google_crc32c
 import lz4.frame
 import pyarrow as pa
 import pytest
-from feeding import chain, cuts, feed, good, payloads, pieces, split
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidMessage, TooLarge
 from penstock.interceptors.inflate import zstd
 from penstock.limits import MiB
+from tests.interceptors.feeding import chain, cuts, feed, good, payloads, pieces, split
 
 
 def snappy_chunk(kind: int, body: bytes) -> bytes:

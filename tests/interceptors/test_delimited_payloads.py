@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
-from feeding import chain, cuts, feed, good, payloads, pieces, split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from penstock.errors import InvalidMessage, TooLarge
 from penstock.interceptors import cutter
 from penstock.interceptors.delimited import cut_lines
 from penstock.limits import MAX_BATCH_EVENTS, MiB
+from tests.interceptors.feeding import chain, cuts, feed, good, payloads, pieces, split
 
 KEEP = {"keep_empty": True}
 

@@ -7,7 +7,6 @@ import tracemalloc
 from unittest.mock import patch
 
 import pytest
-from feeding import chain, cuts, feed, good, payloads, pieces, split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from penstock.errors import InvalidMessage, TooLarge
 from penstock.interceptors import prefixed
 from penstock.interceptors.prefixed import cut_length_prefixed
 from penstock.limits import MAX_BATCH_EVENTS, MAX_MESSAGE_BYTES, MiB
+from tests.interceptors.feeding import chain, cuts, feed, good, payloads, pieces, split
 
 
 def u64(*pieces: bytes) -> bytes:

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
-from pydantic.json_schema import WithJsonSchema
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
+from pydantic_core import CoreSchema
 
 from penstock.config.address import LOOPBACK, Address, BindAddress
 from penstock.config.names import Topic
@@ -42,11 +49,23 @@ class RetentionOptions(Options):
     """Delete the oldest when a partition is larger than this."""
 
 
+KEPT = "kept"
+
+
 def _retention(value: Any) -> Any:
-    return {} if value == "kept" else value
+    return {} if value == KEPT else value
 
 
-Retention = Annotated[RetentionOptions, BeforeValidator(_retention)]
+class _OrKept:
+    """Tells the schema of the word that stands for no limits."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [handler(core_schema), {"const": KEPT}]}
+
+
+Retention = Annotated[RetentionOptions, BeforeValidator(_retention), _OrKept()]
 Compression = Literal["none", "lz4", "zstd"]
 
 

@@ -13,9 +13,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, PrivateAttr, SecretStr
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    SecretStr,
+)
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
+from pydantic_core import CoreSchema
 
 from penstock.config.address import Address
 from penstock.config.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration, parse_size
@@ -72,6 +81,31 @@ class Options(BaseModel):
 
     # Fields whose value was read from a secret file though their type is not a secret one.
     _secret: set[str] = PrivateAttr(default_factory=set)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Every spelling of every key, and only text that people need."""
+        schema = handler(core_schema)
+        own = handler.resolve_ref_schema(schema)
+        written: dict[str, Any] = {}
+        required = set(own.pop("required", []))
+        either: list[Any] = []
+        for name, field in cls.model_fields.items():
+            names = spellings(name, field)
+            found = own["properties"].get(name) or own["properties"][names[0]]
+            found.pop("title", None)
+            found.pop("not_yet", None)
+            if "description" in found:
+                found["description"] = " ".join(found["description"].split())
+            written |= dict.fromkeys(names, found)
+            if required & set(names):
+                either.append({"anyOf": [{"required": [spelling]} for spelling in names]})
+        own["properties"] = written
+        if either:
+            own["allOf"] = either
+        return schema
 
     def listens(self) -> list[Socket]:
         """The sockets that a component with these options opens."""

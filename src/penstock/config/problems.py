@@ -81,9 +81,8 @@ class Problems:
     def warn(self, mark: Mark, message: str, hint: str | None = None) -> None:
         self.add(mark, message, hint, severity="warning")
 
-    @property
-    def full(self) -> bool:
-        return len(self._found) >= MAX_PROBLEMS
+    def __len__(self) -> int:
+        return len(self._found) + self._uncounted
 
     @property
     def any_error(self) -> bool:

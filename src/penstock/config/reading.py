@@ -54,12 +54,16 @@ def read_options(
         return None
     mapping = node if isinstance(node, Mapping) else Mapping(mark)
     data = plain(mapping)
+    meant: set[Path] = set()
     for _ in range(2):
         try:
             options = model.model_validate(data)
         except ValidationError as error:
             errors = error.errors(include_url=False, include_context=True, include_input=False)
+            meant |= _meant(model, errors)
             for detail in errors:
+                if detail["type"] == "missing" and detail["loc"] in meant:
+                    continue  # it is there, misspelt, and that is reported
                 _report(model, mapping, mark, detail, problems, what)
                 if detail["loc"]:
                     data.pop(detail["loc"][0], None)
@@ -125,6 +129,24 @@ def _secret_paths(mapping: Mapping) -> Iterator[Path]:
     return (path for path, _ in secret_scalars(mapping))
 
 
+def _meant(model: type[Options], errors: list[ErrorDetails]) -> set[Path]:
+    """Paths of the options that unknown keys most likely stand for."""
+    found: set[Path] = set()
+    for detail in errors:
+        if detail["type"] == "extra_forbidden":
+            inner = _model_at(model, detail["loc"][:-1])
+            close = _nearest_option(inner or model, str(detail["loc"][-1]))
+            field = close and field_named(inner or model, close)
+            if field:
+                found.add((*detail["loc"][:-1], field))
+    return found
+
+
+def _nearest_option(model: type[BaseModel], key: str) -> str | None:
+    known = [name for f, info in model.model_fields.items() for name in spellings(f, info)]
+    return nearest(key, known)
+
+
 def _report(
     model: type[Options],
     mapping: Mapping,
@@ -145,7 +167,8 @@ def _report(
         if _is_broken(_value(mapping, loc)):
             return
         place = node.mark if len(loc) > 1 else mark
-        problems.add(place, f"{what} needs {quoted(str(loc[-1]))}", _about(model, loc))
+        wanted = ".".join(map(str, (*steps, loc[-1])))
+        problems.add(place, f"{what} needs {quoted(wanted)}", _about(model, loc))
         return
     name = ".".join(str(step) for step in steps)
     subject = f"{what}: {quoted(name)}" if name else what
@@ -162,8 +185,7 @@ def _unknown(model: type[BaseModel], key: str, what: str) -> tuple[str, str | No
     field = field_named(model, key)
     if field is not None:
         return f"{what}: {quoted(key)} says the same as {quoted(field)}; give only one", None
-    known = [name for f, info in model.model_fields.items() for name in spellings(f, info)]
-    close = did_you_mean(nearest(key, known))
+    close = did_you_mean(_nearest_option(model, key))
     listed = ", ".join(model.model_fields)
     return f"{what} has no option {quoted(key)}", close or (
         f"it has {listed}" if listed else "it has none"

@@ -51,7 +51,7 @@ class Shape:
 
 
 SHAPES = {
-    Kind.RECEIVER: Shape(min_inputs=0, max_inputs=0, min_outputs=1, max_outputs=None),
+    Kind.RECEIVER: Shape(min_inputs=0, max_inputs=0, min_outputs=0, max_outputs=None),
     Kind.LINK: Shape(),
     Kind.SINK: Shape(min_outputs=0, max_outputs=0),
     Kind.PEER: Shape(min_inputs=0, min_outputs=0, max_outputs=None),

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from penstock.config.located import Entry, Mapping, Node, Scalar, Sequence, describe, is_null
-from penstock.config.model import SystemOptions
+from penstock.config.model import KEPT, SystemOptions
 from penstock.config.options import HIDDEN, Options, field_named
 from penstock.config.problems import Mark, Problems, did_you_mean, quoted
 from penstock.config.reading import read_options
@@ -28,7 +28,6 @@ OTHER_VARIABLES = {"PENSTOCK_PLUGIN_PATH": "Directories to look for plugins in."
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
-_KEPT_WHOLE = "kept"
 
 Path = tuple[str, ...]
 
@@ -130,7 +129,7 @@ def _take(model: type[Options], node: Mapping, prefix: Path, given: _Given) -> M
             inner = _take(nested, entry.value, path, given)
             if inner.entries or not entry.value.entries:
                 rest.entries[name] = Entry(entry.key, inner)
-        elif isinstance(entry.value, Scalar) and entry.value.text == _KEPT_WHOLE:
+        elif isinstance(entry.value, Scalar) and entry.value.text == KEPT:
             for leaf in leaves(nested, path):
                 given.values[leaf.path] = Scalar(entry.value.mark, "")
         elif not is_null(entry.value):

@@ -22,10 +22,11 @@ class Wires:
 
     edges: dict[Edge, Mark]
     entries: dict[str, Mark]  # those with an entry of their own
+    faulty: set[str]  # those whose entry has a mistake: what is missing there may be meant
 
     def mentioned(self) -> set[str]:
         ends = {name for edge in self.edges for name in (edge.source, edge.target)}
-        return ends | set(self.entries)
+        return ends | set(self.entries) | self.faulty
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Defined:
 
 
 def read_pipeline(node: Node | None, defined: dict[str, Defined], problems: Problems) -> Wires:
-    wires = Wires({}, {})
+    wires = Wires({}, {}, set())
     if node is None or is_null(node):
         return wires
     if not isinstance(node, Mapping):
@@ -61,11 +62,15 @@ class _PipelineReader:
         for _, secret in secret_scalars(node):
             self._problems.add(secret.mark, "a secret cannot name a component")
             return
+        before = len(self._problems)
         if read_options(WiringOptions, node, mark, self._problems, what) is None or not known:
+            self._wires.faulty.add(name)
             return
         self._wires.entries[name] = mark
         if isinstance(node, Mapping):
             self._wire(name, node)
+        if len(self._problems) > before:
+            self._wires.faulty.add(name)
 
     def _wire(self, name: str, node: Mapping) -> None:
         connect, links = node.get("connect"), node.get("links")
@@ -140,7 +145,7 @@ def check_wires(wires: Wires, defined: dict[str, Defined], problems: Problems) -
     for name, one in defined.items():
         if name not in mentioned:
             _check_unused(name, one, bool(wires.entries), problems)
-        elif one.component is not None:
+        elif one.component is not None and name not in wires.faulty:
             place = wires.entries.get(name, one.mark)
             _check_routes(one.component, place, outputs[name], problems)
             _check_inputs(one.component, place, inputs[name], problems)

@@ -12,18 +12,18 @@ in `failed`. The stream is over all the same, and `Chain` raises that error on t
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from penstock.errors import InvalidMessage
-from penstock.interceptors.interface import NOTHING, Payloads
+from penstock.interceptors.interface import NOTHING, Interceptor, Payloads
 from penstock.message import Buffer
 
 
-class Stage(ABC):
+class Stage(Interceptor):
     """One interceptor of one stream. What it returns never points into what it was given, unless
     that was `bytes`."""
 

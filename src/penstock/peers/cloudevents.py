@@ -8,7 +8,10 @@ An attribute `x` of an event becomes the meta key `ce_x`, as text. The payload i
   a string, and the payload is its text.
 
 What the specification requires is checked, all of it: names, types and which attributes there are.
-InvalidMessage says what is wrong. `time` and `dataschema` are checked and passed on as they are.
+InvalidMessage says what is wrong.
+
+While a JSON body is read, its parsed form takes memory several times its size, as with any parser:
+the limit on the size of a body is the limit on that too.
 """
 
 from __future__ import annotations
@@ -18,39 +21,26 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any, Final, Literal, NoReturn
-from urllib.parse import unquote_to_bytes
 
 from penstock.errors import InvalidMessage, TooLarge
-from penstock.limits import MAX_CLOUDEVENTS, MAX_STREAM_NAME_BYTES
+from penstock.limits import MAX_CLOUDEVENTS, MAX_HEADERS, MAX_STREAM_NAME_BYTES
 from penstock.message import KEY_STREAM, Buffer
+from penstock.peers.cloudevents_attributes import (
+    REQUIRED,
+    TYPED,
+    check_name,
+    header_text,
+    is_json,
+    to_meta,
+)
 
 Mode = Literal["binary", "structured", "batch", "unknown"]
 Event = tuple[bytes, dict[str, str]]
 
-REQUIRED: Final = ("id", "source", "specversion", "type")
-
-_NAME: Final = re.compile(r"[a-z0-9]+")
-# Control characters, surrogates without a partner, and code points that are no characters.
-_FORBIDDEN: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
-    + "".join(
-        chr(plane | last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF)
-    )
-    + "]"
-)
-_URI_REFERENCE: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})+")
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z\-]+"
-_MEDIA_TYPE: Final = re.compile(rf"({_WORD})/({_WORD})\s*(?:;.*)?")
-_TIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d):([0-5]\d|60)(?:\.\d+)?([Zz]|[+\-]\d\d:\d\d)", re.ASCII
-)
-_QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
-_BAD_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
+_MEMBER_NAME: Final = re.compile(r'"([a-z0-9_]+)"[ \t\n\r]*:[ \t\n\r]*')
+_MEMBER_END: Final = re.compile(r"[ \t\n\r]*(?:(\})|,[ \t\n\r]*)")
 
 
 def mode(content_type: str) -> Mode:
@@ -77,19 +67,19 @@ def binary(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
             content_type = value
         elif name.startswith(b"ce-"):
             attribute = name[3:].decode("latin-1")
-            _check_name(attribute)
+            check_name(attribute)
             if attribute == "datacontenttype":
                 raise InvalidMessage(
                     "CloudEvent: use the header content-type, not ce-datacontenttype"
                 )
             if attribute in attributes:
                 raise InvalidMessage(f"CloudEvent: the header ce-{attribute} is there twice")
-            attributes[attribute] = _header_text(attribute, value)
+            attributes[attribute] = header_text(attribute, value)
     if not any(name in attributes for name in REQUIRED):
         return None
     if content_type is not None:
         attributes["datacontenttype"] = content_type.decode("latin-1").strip()
-    return _meta(attributes)
+    return to_meta(attributes)
 
 
 def structured(body: Buffer) -> Event:
@@ -136,102 +126,6 @@ def idempotency_key(meta: dict[str, str]) -> str:
     if len(key.encode()) > MAX_STREAM_NAME_BYTES - len(KEY_STREAM) or not key.isprintable():
         return "sha256 " + hashlib.sha256(key.encode()).hexdigest()
     return key
-
-
-# --- Attributes ---------------------------------------------------------------------------------
-
-
-def _check_name(name: str) -> None:
-    if name == "data" or not _NAME.fullmatch(name):
-        raise InvalidMessage(
-            f"CloudEvent: {name[:40]!r} cannot be an attribute; names are lower-case letters a-z and "
-            "digits, and not 'data'"
-        )
-
-
-def _meta(attributes: dict[str, str]) -> dict[str, str]:
-    """Checked attributes, under the names that they have in meta."""
-    version = attributes.get("specversion")
-    if version is not None and version != "1.0":
-        raise InvalidMessage(
-            f"CloudEvent: specversion is {version[:20]!r}; only '1.0' is read here"
-        )
-    for name in REQUIRED:
-        if name not in attributes:
-            raise InvalidMessage(f"CloudEvent: the attribute {name!r} is missing")
-    for name, value in attributes.items():
-        _check_value(name, value)
-    return {f"ce_{name}": value for name, value in attributes.items()}
-
-
-def _check_value(name: str, value: str) -> None:
-    forbidden = _FORBIDDEN.search(value)
-    if forbidden is not None:
-        raise InvalidMessage(
-            f"CloudEvent: {name!r} has a character that no attribute may have: "
-            f"U+{ord(forbidden[0]):04X}"
-        )
-    expected = _EXPECTED.get(name)
-    if expected is not None and not expected[1](value):
-        raise InvalidMessage(f"CloudEvent: {name!r} must be {expected[0]}: {value[:80]!r}")
-
-
-def _is_text(value: str) -> bool:
-    return bool(value)
-
-
-def _is_uri_reference(value: str) -> bool:
-    return _URI_REFERENCE.fullmatch(value) is not None
-
-
-def _is_uri(value: str) -> bool:
-    return _is_uri_reference(value) and _SCHEME.match(value) is not None
-
-
-def _is_media_type(value: str) -> bool:
-    return _MEDIA_TYPE.fullmatch(value) is not None
-
-
-def _is_time(value: str) -> bool:
-    match = _TIME.fullmatch(value)
-    if match is None:
-        return False
-    day, minute, _, zone = match.groups()
-    try:
-        # A leap second is a second of its minute; the library knows 59 at most.
-        datetime.fromisoformat(f"{day}T{minute}:00{zone.upper()}")
-    except ValueError:
-        return False
-    return True
-
-
-_EXPECTED: Final = {
-    "id": ("a text that is not empty", _is_text),
-    "type": ("a text that is not empty", _is_text),
-    "subject": ("a text that is not empty", _is_text),
-    "source": ("a URI reference (RFC 3986)", _is_uri_reference),
-    "dataschema": ("an absolute URI (RFC 3986)", _is_uri),
-    "datacontenttype": ("a media type (RFC 2046)", _is_media_type),
-    "time": ("a time as RFC 3339 has it (2018-04-05T17:31:00Z)", _is_time),
-}
-
-
-def _header_text(name: str, value: bytes) -> str:
-    """Quotes of older senders undone first, then one round of percent-decoding."""
-    if b'"' in value:
-        if b'"' in _QUOTED.sub(b"", value):
-            raise InvalidMessage(f"CloudEvent: the header ce-{name} has a quote that does not end")
-        value = _QUOTED.sub(lambda quoted: _ESCAPED.sub(rb"\1", quoted[1]), value)
-    if b"%" in value:
-        if _BAD_PERCENT.search(value):
-            raise InvalidMessage(
-                f"CloudEvent: the header ce-{name} has a % without two hexadecimal digits after it"
-            )
-        value = unquote_to_bytes(value)
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise InvalidMessage(f"CloudEvent: the header ce-{name} is not UTF-8") from None
 
 
 # --- JSON ---------------------------------------------------------------------------------------
@@ -299,25 +193,36 @@ def _event(text: str, at: int) -> tuple[Event, int]:
     members: dict[str, Any] = {}
     data_text: str | None = None
     at = _skip(text, at + 1)
-    more = not text.startswith("}", at)
-    while more:
-        name, at = _value(text, at)
-        at = _skip(text, at)
-        if type(name) is not str or not text.startswith(":", at):
-            raise _not_json(at, "expected a name and ':'")
+    if text.startswith("}", at):
+        return _from_members(members, data_text), at + 1
+    while True:
+        name, begin = _name(text, at)
         if name in members:
             raise InvalidMessage(f"CloudEvent: {name[:40]!r} is there twice")
-        begin = _skip(text, at + 1)
-        members[name], end = _value(text, begin)
+        if len(members) == MAX_HEADERS:
+            raise TooLarge(f"CloudEvent: has more than {MAX_HEADERS} attributes")
+        members[name], at = _value(text, begin)
         if name == "data":
-            data_text = text[begin:end]
-        at = _skip(text, end)
-        more = text.startswith(",", at)
-        if more:
-            at = _skip(text, at + 1)
-    if not text.startswith("}", at):
-        raise _not_json(at, "expected ',' or '}' after a member")
-    return _from_members(members, data_text), at + 1
+            data_text = text[begin:at]
+        end = _MEMBER_END.match(text, at)
+        if end is None:
+            raise _not_json(_skip(text, at), "expected ',' or '}' after a member")
+        at = end.end()
+        if end[1]:
+            return _from_members(members, data_text), at
+
+
+def _name(text: str, at: int) -> tuple[str, int]:
+    """A member's name, and where its value begins."""
+    plain = _MEMBER_NAME.match(text, at)
+    if plain is not None:
+        return plain[1], plain.end()
+    # A name with escapes in it, or no name at all.
+    name, at = _value(text, at)
+    at = _skip(text, at)
+    if type(name) is not str or not text.startswith(":", at):
+        raise _not_json(at, "expected a name and ':'")
+    return name, _skip(text, at + 1)
 
 
 def _from_members(members: dict[str, Any], data_text: str | None) -> Event:
@@ -327,16 +232,16 @@ def _from_members(members: dict[str, Any], data_text: str | None) -> Event:
         name: _attribute_text(name, value) for name, value in members.items() if value is not None
     }
     for name in members:
-        _check_name(name)
+        check_name(name)
     if data_text is not None and data_base64 is not None:
         raise InvalidMessage("CloudEvent: has both data and data_base64; only one is allowed")
     if data_base64 is not None:
-        return _decoded(data_base64), _meta(attributes)
+        return _decoded(data_base64), to_meta(attributes)
     if data_text is None:
-        return b"", _meta(attributes)
+        return b"", to_meta(attributes)
     content_type = attributes.setdefault("datacontenttype", "application/json")
-    meta = _meta(attributes)
-    if _is_json(content_type):
+    meta = to_meta(attributes)
+    if is_json(content_type):
         return _encoded(data_text), meta
     if type(data) is not str:
         raise InvalidMessage(
@@ -356,16 +261,9 @@ def _attribute_text(name: str, value: object) -> str:
         raise InvalidMessage(
             f"CloudEvent: {name[:40]!r} must be a string, a boolean or an integer of 32 bits"
         )
-    if name in _EXPECTED or name == "specversion":
+    if name in TYPED or name == "specversion":
         raise InvalidMessage(f"CloudEvent: {name!r} must be a string")
     return text
-
-
-def _is_json(content_type: str) -> bool:
-    match = _MEDIA_TYPE.fullmatch(content_type)
-    assert match is not None
-    subtype = match[2].lower()
-    return subtype == "json" or subtype.endswith("+json")
 
 
 def _encoded(text: str) -> bytes:

@@ -1,0 +1,126 @@
+"""From a flow to what each process has to do: which receivers run, on which topics, in which process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock import logs
+from penstock.config.address import Address
+from penstock.config.flow import Component, Flow, Missing
+from penstock.config.model import TopicOptions
+from penstock.edge.plan import EdgePlan, ReceiverPlan
+from penstock.errors import Unavailable
+from penstock.log.interface import Log, Retention, TopicConfig
+from penstock.log.names import TopicName
+from penstock.supervisor.addresses import Ports
+
+log = logs.get("supervisor")
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """What of a flow this version can run, and what it cannot."""
+
+    receivers: tuple[Component, ...]
+    missing: tuple[Missing, ...]
+
+
+def runnable(flow: Flow) -> Runnable:
+    """Raises Unavailable if nothing of the flow can run."""
+    missing = tuple(flow.missing())
+    if flow.system.log.engine != "embedded":
+        raise Unavailable(f"log engine {flow.system.log.engine} is not there yet in this version")
+    receivers = tuple(
+        one
+        for one in flow.receivers()
+        if one.available and all(stage.available for stage in one.interceptors)
+    )
+    if not receivers:
+        what = ", ".join(f"{gap.what} ({gap.component})" for gap in missing if gap.component)
+        because = f"not there yet: {what}" if what else "the flow has none"
+        raise Unavailable(f"no receiver of {flow.file} can run in this version: {because}")
+    return Runnable(receivers, missing)
+
+
+def settle_topics(flow: Flow, receivers: tuple[Component, ...], engine: Log) -> dict[str, int]:
+    """Make the receivers' topics, or let them grow. The partitions of each, by name."""
+    partitions = {}
+    for text in dict.fromkeys(_topic(one) for one in receivers):
+        wanted = _config(flow.topic_options(text))
+        partitions[text] = _make(engine, TopicName.parse(text), wanted)
+    return partitions
+
+
+def _make(engine: Log, name: TopicName, wanted: TopicConfig) -> int:
+    """What a topic was made with stays, but for the partitions, which may grow."""
+    if name in engine.topics():
+        present = engine.config(name)
+        count = max(wanted.partitions, present.partitions)
+        if replace(present, partitions=count) != replace(wanted, partitions=count):
+            log.warning("topic keeps the settings it was made with", topic=str(name))
+        wanted = replace(present, partitions=count)
+    engine.create(name, wanted)
+    return wanted.partitions
+
+
+def edge_plans(
+    flow: Flow, receivers: tuple[Component, ...], partitions: dict[str, int], ports: Ports
+) -> list[EdgePlan]:
+    """One plan a process, with every address settled."""
+    spread = {one.name: _processes(flow, one, partitions) for one in receivers}
+    processes = max(spread.values())
+    planned = [(spread[one.name], _receiver(one, ports, processes > 1)) for one in receivers]
+    system = flow.system
+    return [
+        EdgePlan(
+            flow=flow.name,
+            data_dir=str(flow.data_dir),
+            process=process,
+            processes=processes,
+            receivers=[plan for count, plan in planned if process < count],
+            stop_timeout_s=system.stop_timeout_s,
+            max_pending_bytes=system.log.max_pending_bytes,
+            log_level=system.log_level,
+            log_format=system.log_format,
+        )
+        for process in range(processes)
+    ]
+
+
+def _processes(flow: Flow, one: Component, partitions: dict[str, int]) -> int:
+    """How many processes a receiver runs in: each needs a partition of its own to write to."""
+    if any(socket.transport == "unix" for socket in one.options.listens()):
+        return 1  # a path can be bound once
+    return min(flow.system.maxprocs, partitions[_topic(one)])
+
+
+def _receiver(one: Component, ports: Ports, shared: bool) -> ReceiverPlan:
+    options = one.options.wire()
+    for socket in one.options.listens():
+        if isinstance(socket.place, Address) and socket.transport != "unix":
+            settled = ports.settle(one.name, socket.transport, socket.place, shared=shared)
+            options["bind"] = str(settled)
+    return ReceiverPlan(
+        name=one.name,
+        module=one.module,
+        options=options,
+        interceptors=[(stage.name, stage.options.wire()) for stage in one.interceptors],
+        topic=_topic(one),
+    )
+
+
+def _topic(one: Component) -> str:
+    assert one.topic is not None, f"receiver {one.name} has no topic"
+    return one.topic
+
+
+def _config(options: TopicOptions) -> TopicConfig:
+    kept, default = options.retention, TopicConfig()
+    return TopicConfig(
+        partitions=options.partitions or 1,
+        ids=options.ids,
+        compression=options.compression or "none",
+        retention=Retention() if kept is None else Retention(kept.age_s, kept.size_bytes),
+        segment_bytes=options.segment_bytes or default.segment_bytes,
+        segment_age_s=options.segment_age_s or default.segment_age_s,
+    )
