@@ -15,6 +15,7 @@ ORDER = [
     ("log",),
     ("connector",),
     ("peers", "links"),  # which know nothing of each other
+    ("sinks",),
     ("flow",),
     ("spark",),
     ("groups", "transactions", "workflows"),

@@ -93,6 +93,9 @@ MAX_HEADER_BYTES: Final = 32 * KiB
 MAX_HEADERS: Final = 128
 """An HTTP request's header fields (431 past it)."""
 
+MAX_KNOWN_HEADS: Final = 1024
+"""Distinct request heads whose meaning an HTTP receiver remembers; past it, it starts over."""
+
 MAX_PIPELINED: Final = 128
 """HTTP requests of one connection that wait for an answer; reading stops until some are answered."""
 

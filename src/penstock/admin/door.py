@@ -14,6 +14,7 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.admin import problems
@@ -35,11 +36,7 @@ class Door:
         if refusal is not None:
             await problems.answer(*refusal)(scope, receive, send)
             return
-        body = _BoundedBody(receive)
-        try:
-            await self._app(scope, body.receive, send)
-        except _BodyTooLarge:
-            await problems.answer(413, _TOO_LARGE)(scope, receive, send)
+        await self._app(scope, _BoundedBody(receive).receive, send)
 
     def _refusal(self, headers: Headers) -> tuple[int, str] | None:
         host = headers.get("host", "")
@@ -72,10 +69,6 @@ class Door:
 _TOO_LARGE = f"a request's body may have {MAX_ADMIN_BODY_BYTES} bytes"
 
 
-class _BodyTooLarge(Exception):
-    pass
-
-
 class _BoundedBody:
     """Counts a body that came without its length, and stops it at the limit."""
 
@@ -88,7 +81,8 @@ class _BoundedBody:
         if message["type"] == "http.request":
             self._seen_bytes += len(message.get("body", b""))
             if self._seen_bytes > MAX_ADMIN_BODY_BYTES:
-                raise _BodyTooLarge
+                # Of this kind, since the framework takes any other for a body that is no JSON.
+                raise HTTPException(413, _TOO_LARGE)
         return message
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from penstock.limits import (
     MAX_FRAME_BYTES,
@@ -22,13 +23,25 @@ from penstock.supervisor.overview import ProcessView
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
 NAMESPACE_PATTERN = r"^(_system|[a-z0-9]([a-z0-9._-]*[a-z0-9])?)$"
-MAX_OFFSET = 2**63 - 1
+MAX_OFFSET = 2**53 - 1
+"""The largest whole number that every JSON reader takes as it is."""
 _MAX_SECONDS = 1e9
 """Thirty years: more is a mistake, and would not fit a timestamp."""
 
 
 class Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+def _a_number(value: object) -> object:
+    """JSON has numbers of its own: `true` and `"1"` are none."""
+    if isinstance(value, (bool, str)):
+        raise ValueError("Input should be a number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_a_number)]
+Number = Annotated[float, BeforeValidator(_a_number)]
 
 
 class ProcessHealth(Model):
@@ -67,17 +80,19 @@ class Ready(Model):
 class RetentionModel(Model):
     """What may be deleted, oldest first. Null keeps for ever; both may be given."""
 
-    age_s: float | None = Field(default=None, gt=0, le=_MAX_SECONDS)
-    size_bytes: int | None = Field(default=None, gt=0, le=MAX_OFFSET, description="Per partition.")
+    age_s: Number | None = Field(default=None, gt=0, le=_MAX_SECONDS)
+    size_bytes: Whole | None = Field(
+        default=None, gt=0, le=MAX_OFFSET, description="Per partition."
+    )
 
 
 class TopicConfigModel(Model):
-    partitions: int = Field(default=1, ge=1, le=MAX_PARTITIONS)
+    partitions: Whole = Field(default=1, ge=1, le=MAX_PARTITIONS)
     ids: Literal["log", "producer"] = "log"
     compression: Literal["none", "lz4", "zstd"] = "none"
     retention: RetentionModel = RetentionModel()
-    segment_bytes: int = Field(default=SEGMENT_BYTES, ge=MAX_FRAME_BYTES, le=16 * GiB)
-    segment_age_s: float = Field(default=SEGMENT_AGE_S, gt=0, le=_MAX_SECONDS)
+    segment_bytes: Whole = Field(default=SEGMENT_BYTES, ge=MAX_FRAME_BYTES, le=16 * GiB)
+    segment_age_s: Number = Field(default=SEGMENT_AGE_S, gt=0, le=_MAX_SECONDS)
 
     @classmethod
     def of(cls, config: TopicConfig) -> TopicConfigModel:
@@ -105,11 +120,25 @@ class TopicConfigModel(Model):
         )
 
 
+_ONE_PARTITION: JsonDict = {
+    "if": {"properties": {"ids": {"const": "producer"}}, "required": ["ids"]},
+    "then": {"properties": {"partitions": {"const": 1}}},
+}
+
+
 class NewTopic(TopicConfigModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_PARTITION)
+
     namespace: str = Field(
         default="default", min_length=1, max_length=MAX_NAME_CHARS, pattern=NAME_PATTERN
     )
     topic: str = Field(min_length=1, max_length=MAX_NAME_CHARS, pattern=NAME_PATTERN)
+
+    @model_validator(mode="after")
+    def _ids_rise_in_one_partition(self) -> Self:
+        if self.ids == "producer" and self.partitions != 1:
+            raise ValueError("with ids: producer there is exactly one partition")
+        return self
 
 
 class PartitionModel(Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -132,11 +133,22 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     detail = str(error.detail)
+    headers = dict(error.headers or {})
     if error.status_code == 404:
         detail = f"there is nothing at {_clean(request.url.path)}; see /openapi.json"
     elif error.status_code == 405:
         detail = f"{_clean(request.method)} is not a method of {_clean(request.url.path)}"
-    return answer(error.status_code, detail, headers=dict(error.headers or {}))
+        headers["Allow"] = ", ".join(_methods(request))
+    return answer(error.status_code, detail, headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Of every operation at this path; the framework names those of the first it finds."""
+    for template, operations in request.app.openapi()["paths"].items():
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+        if re.fullmatch(pattern, request.url.path):
+            return sorted(method.upper() for method in operations)
+    return ["GET", "HEAD"]  # the description itself
 
 
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.exit_codes import NotFound
-from penstock.config.registry import nearest
+from penstock.config.spelling import nearest
 from penstock.errors import ConfigError, NoSuchTopic
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.interface import Log

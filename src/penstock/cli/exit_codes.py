@@ -27,8 +27,6 @@ class ExitCode(IntEnum):
     """Somebody else is using it, it exists and differs, or a confirmation was not given."""
     INTERRUPTED = 130
     """Ctrl-C."""
-    PIPE_CLOSED = 141
-    """Whoever read the output went away, as `head` does; what a shell shows for SIGPIPE."""
 
 
 class NotFound(PenstockError):

@@ -9,8 +9,9 @@ import typer
 from penstock.cli.output import line, on_terminal, table
 from penstock.config.problems import did_you_mean
 from penstock.config.reference import OptionRow, option_rows
-from penstock.config.registry import Declaration, Kind, Registry, nearest
+from penstock.config.registry import Declaration, Kind, Registry
 from penstock.config.schema import options_schema
+from penstock.config.spelling import nearest
 from penstock.errors import ConfigError
 from penstock.flow.components import registry
 

@@ -7,7 +7,7 @@ whole of Penstock takes half a second to import, `penstock version` should not.
 from __future__ import annotations
 
 import importlib
-import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +47,8 @@ _COMMANDS = (
     _Command("doctor", "penstock.cli.doctor", "doctor", _HELP),
     _Command("version", "penstock.cli.version", "version", _HELP),
 )
+_OUTLIVES_ITS_READER = ("run", "send")
+"""Commands that have something to finish when nobody reads their output any more."""
 _EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage or flow file, 3 not found, 4 refused, "
     "130 interrupted."
@@ -101,9 +103,6 @@ def run_command(arguments: Sequence[str]) -> int:
         return ExitCode.USAGE
     except (typer.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        _drop_output()
-        return ExitCode.PIPE_CLOSED
     except PenstockError as error:
         complain(str(error))
         return exit_code(error)
@@ -123,12 +122,9 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()).rstrip(".")
 
 
-def _drop_output() -> None:
-    """Nobody reads stdout any more: keep the interpreter from trying to flush it at its end."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
-
-
 def main() -> NoReturn:
-    sys.exit(run_command(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    if not (arguments and arguments[0] in _OUTLIVES_ITS_READER):
+        # As every Unix tool: `penstock tail TOPIC | head` ends when head has had enough.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.exit(run_command(arguments))

@@ -10,9 +10,10 @@ from penstock.config.located import Entry, Mapping, Node, Scalar, Sequence, desc
 from penstock.config.model import ComponentOptions
 from penstock.config.names import check_topic
 from penstock.config.options import Options
-from penstock.config.problems import Mark, Problems, did_you_mean, quoted
+from penstock.config.problems import Mark, Problems, quoted
 from penstock.config.reading import read_options, secret_scalars, values
-from penstock.config.registry import Declaration, Kind, Registry, Shape, nearest
+from penstock.config.registry import Declaration, Kind, Registry, Shape
+from penstock.config.spelling import nearest
 from penstock.errors import InvalidName
 from penstock.limits import MAX_NAME_CHARS
 
@@ -139,8 +140,8 @@ class ComponentReader:
         if found is None and module in _BY_ADDRESS:
             found = self._by_address(_BY_ADDRESS[module], params)
         if found is None:
-            close = nearest(module, self._registry.module_names())
-            hint = did_you_mean(close) or "see `penstock list`"
+            close = self._problems.suggest(module, self._registry.module_names())
+            hint = close or "see `penstock list`"
             self._problems.add(mark, f"there is no module {quoted(module)}", hint)
         return found
 
@@ -218,8 +219,8 @@ class ComponentReader:
             return None
         found = self._registry.find(kind, name.text)
         if found is None:
-            close = nearest(name.text, self._registry.names(kind))
-            hint = did_you_mean(close) or f"see `penstock list {kind}`"
+            close = self._problems.suggest(name.text, self._registry.names(kind))
+            hint = close or f"see `penstock list {kind}`"
             self._problems.add(name.mark, f"there is no {kind} {quoted(name.text)}", hint)
             return None
         read = read_options(

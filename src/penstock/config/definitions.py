@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from penstock.config.cycles import find_cycles
 from penstock.config.located import Mapping, Node, Scalar, Sequence, describe, is_null
 from penstock.config.model import StageOptions, TopicOptions, WorkflowOptions
 from penstock.config.names import check_name, check_topic
-from penstock.config.problems import Mark, Problems, did_you_mean, quoted
-from penstock.config.reading import read_options
-from penstock.config.registry import nearest
-from penstock.config.wiring import find_cycles
+from penstock.config.problems import Mark, Problems, quoted
+from penstock.config.reading import read_options, refuse_secrets
 from penstock.errors import InvalidName
 
 ROOT_EVENT = "root_event"
@@ -49,6 +48,7 @@ def _entries(node: Node | None, key: str, problems: Problems) -> list[tuple[str,
     if not isinstance(node, Mapping):
         problems.add(node.mark, f"`{key}`: expected a mapping, found {describe(node)}")
         return []
+    refuse_secrets(node, problems)
     return [(name, entry.key.mark, entry.value) for name, entry in node.entries.items()]
 
 
@@ -68,13 +68,13 @@ def _check_stages(
             if wanted in stages:
                 behind[wanted].append(name)
             else:
-                close = did_you_mean(nearest(wanted, list(stages)))
+                close = problems.suggest(wanted, list(stages))
                 problems.add(mark, f"{what} has no stage {quoted(wanted)}", close)
         for wanted, mark in _texts(stage.get("dependencies")):
             if wanted in outputs:
                 behind[wanted.rpartition(".")[0]].append(name)
             elif wanted != ROOT_EVENT:
-                close = did_you_mean(nearest(wanted, [*outputs, ROOT_EVENT]))
+                close = problems.suggest(wanted, [*outputs, ROOT_EVENT])
                 problems.add(mark, f"{what}: no stage gives {quoted(wanted)}", close)
     for cycle in find_cycles(behind):
         place = node.entries[cycle[0]].key.mark

@@ -85,7 +85,7 @@ class Missing:
 class Flow:
     name: str
     file: Path
-    data_dir: Path
+    data_dir: Path = field(repr=False)  # it may have come from a secret
     system: SystemOptions
     settings: tuple[Setting, ...] = field(repr=False)
     components: dict[str, Component]  # in the order of the file

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from penstock.config.cycles import reachable
 from penstock.config.flow import Component, Edge
 from penstock.config.options import Guarantee
-from penstock.config.wiring import reachable
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from collections.abc import Mapping as Environment
 from pathlib import Path
 
 from penstock.config.located import Mapping, Node, Scalar, Sequence
-from penstock.config.problems import Problems, did_you_mean, quoted
-from penstock.config.registry import nearest
+from penstock.config.problems import Problems, quoted
 from penstock.limits import MAX_FLOW_FILE_BYTES, MAX_SECRET_BYTES
 
 _REFERENCE = re.compile(r"(\$?)\$\{([^}]*)(\}?)")
@@ -96,10 +95,10 @@ class _Replacer:
             return self._environment[name]
         if colon:
             return default
-        close = nearest(name, [known for known in self._environment if known.isascii()][:10_000])
+        close = self._problems.suggest(name, list(self._environment)[:10_000])
         raise _BadReference(
             f"the environment variable {quoted(name)} is not set",
-            did_you_mean(close) or f"set it, or give a default: ${{{name}:...}}",
+            close or f"set it, or give a default: ${{{name}:...}}",
         )
 
     def _from_file(self, path: str) -> str:

@@ -21,11 +21,10 @@ from penstock.config.problems import (
     Mark,
     Problem,
     Problems,
-    did_you_mean,
     quoted,
 )
-from penstock.config.reading import read_options, secret_scalars
-from penstock.config.registry import Registry, nearest
+from penstock.config.reading import read_options, refuse_secrets
+from penstock.config.registry import Registry
 from penstock.config.settings import COMMAND_LINE, Setting, resolve
 from penstock.config.wiring import Defined, Wires, check_wires, read_pipeline
 from penstock.errors import InvalidName
@@ -162,17 +161,14 @@ class _Loader:
         for key, entry in self._root.entries.items():
             if key in FlowOptions.model_fields:
                 own.entries[key] = entry
-                for _, secret in secret_scalars(entry.value):
-                    message = f"{quoted(key)} is shown to everyone: it takes no secret"
-                    self._problems.add(secret.mark, message)
-                    secret.broken = True
             elif (
                 key not in SECTIONS and key != _COMPONENTS_ALIAS and not key.startswith(_EXTENSION)
             ):
-                close = did_you_mean(nearest(key, known)) or f"it has {', '.join(known)}"
+                close = self._problems.suggest(key, known) or f"it has {', '.join(known)}"
                 self._problems.add(
                     entry.key.mark, f"a flow file has no section {quoted(key)}", close
                 )
+        refuse_secrets(own, self._problems)
         mark = self._root.mark
         return read_options(FlowOptions, own, mark, self._problems, "the flow") or FlowOptions()
 

@@ -211,7 +211,8 @@ class _Builder:
 
     def _scalar(self, event: yaml.ScalarEvent, mark: Mark) -> None:
         _refuse_tag(event.tag, mark)
-        plain = event.style is None and event.tag != _TEXT_TAG
+        # libyaml and the parser in Python name the plain style differently.
+        plain = event.style in (None, "") and event.tag != _TEXT_TAG
         built = _Built(Scalar(mark, event.value, plain), 1, 1)
         if event.anchor:
             self._anchors[event.anchor] = built

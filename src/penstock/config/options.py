@@ -97,6 +97,7 @@ class Options(BaseModel):
             found = own["properties"].get(name) or own["properties"][names[0]]
             found.pop("title", None)
             found.pop("not_yet", None)
+            found.pop("shown", None)
             if "description" in found:
                 found["description"] = " ".join(found["description"].split())
             written |= dict.fromkeys(names, found)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.config.spelling import nearest
 from penstock.errors import ConfigError
 from penstock.limits import MAX_PROBLEMS
 
@@ -78,6 +80,12 @@ class Problems:
         # An alias makes the same mistake appear wherever it is used.
         self._found[problem] = None
 
+    def suggest(self, wrong: str, right: Sequence[str]) -> str | None:
+        """A hint with the nearest right spelling; none once problems are only counted."""
+        if len(self._found) >= MAX_PROBLEMS:
+            return None  # a search for each of many thousands would take its time
+        return did_you_mean(nearest(wrong, right))
+
     def warn(self, mark: Mark, message: str, hint: str | None = None) -> None:
         self.add(mark, message, hint, severity="warning")
 
@@ -103,4 +111,5 @@ def quoted(text: str) -> str:
 
 
 def did_you_mean(right: str | None) -> str | None:
+    """The hint, if there is anything to suggest."""
     return f"did you mean {quoted(right)}?" if right else None

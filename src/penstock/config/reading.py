@@ -18,7 +18,8 @@ from pydantic_core import ErrorDetails
 from penstock.config.located import Mapping, Node, Scalar, Sequence, describe, is_null
 from penstock.config.options import Options, field_named, spellings
 from penstock.config.problems import Mark, Problems, did_you_mean, quoted
-from penstock.config.registry import nearest
+from penstock.config.spelling import nearest
+from penstock.limits import MAX_PROBLEMS
 
 Model = TypeVar("Model", bound=Options)
 Path = tuple[str | int, ...]
@@ -65,11 +66,14 @@ def read_options(
                 if detail["type"] == "missing" and detail["loc"] in meant:
                     continue  # it is there, misspelt, and that is reported
                 _report(model, mapping, mark, detail, problems, what)
-                if detail["loc"]:
-                    data.pop(detail["loc"][0], None)
+                if detail["loc"] and data.pop(detail["loc"][0], None) is not None:
+                    # What is left out now is not missing as well.
+                    field = field_named(model, str(detail["loc"][0]))
+                    meant |= {(field,)} if field else set()
             continue
-        for path in _secret_paths(mapping):
-            options.mark_secret(path)
+        for path, _ in secret_scalars(mapping):
+            if path[0] in data:
+                options.mark_secret(path)
         return options
     return None
 
@@ -125,26 +129,29 @@ def secret_scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, Scalar]]
         yield path, node
 
 
-def _secret_paths(mapping: Mapping) -> Iterator[Path]:
-    return (path for path, _ in secret_scalars(mapping))
+def refuse_secrets(node: Node, problems: Problems) -> None:
+    """For values that are shown to everyone. They are then left out of what is read."""
+    for path, secret in secret_scalars(node):
+        key = quoted(str(path[-1])) if path and isinstance(path[-1], str) else "this"
+        problems.add(secret.mark, f"{key} is shown to everyone: it takes no secret")
+        secret.broken = True
 
 
 def _meant(model: type[Options], errors: list[ErrorDetails]) -> set[Path]:
     """Paths of the options that unknown keys most likely stand for."""
     found: set[Path] = set()
-    for detail in errors:
+    for detail in errors[:MAX_PROBLEMS]:
         if detail["type"] == "extra_forbidden":
             inner = _model_at(model, detail["loc"][:-1])
-            close = _nearest_option(inner or model, str(detail["loc"][-1]))
+            close = nearest(str(detail["loc"][-1]), _all_spellings(inner or model))
             field = close and field_named(inner or model, close)
             if field:
                 found.add((*detail["loc"][:-1], field))
     return found
 
 
-def _nearest_option(model: type[BaseModel], key: str) -> str | None:
-    known = [name for f, info in model.model_fields.items() for name in spellings(f, info)]
-    return nearest(key, known)
+def _all_spellings(model: type[BaseModel]) -> list[str]:
+    return [name for f, info in model.model_fields.items() for name in spellings(f, info)]
 
 
 def _report(
@@ -160,7 +167,7 @@ def _report(
     kind = detail["type"]
     if kind == "extra_forbidden" and key is not None:
         inner = _model_at(model, steps[:-1])
-        message, hint = _unknown(inner or model, str(loc[-1]), what)
+        message, hint = _unknown(inner or model, str(loc[-1]), what, problems)
         problems.add(key, message, hint)
         return
     if kind == "missing":
@@ -181,11 +188,13 @@ def _value(mapping: Mapping, loc: Path) -> Node:
     return node if len(steps) == len(loc) else mapping
 
 
-def _unknown(model: type[BaseModel], key: str, what: str) -> tuple[str, str | None]:
+def _unknown(
+    model: type[BaseModel], key: str, what: str, problems: Problems
+) -> tuple[str, str | None]:
     field = field_named(model, key)
     if field is not None:
         return f"{what}: {quoted(key)} says the same as {quoted(field)}; give only one", None
-    close = did_you_mean(_nearest_option(model, key))
+    close = problems.suggest(key, _all_spellings(model))
     listed = ", ".join(model.model_fields)
     return f"{what} has no option {quoted(key)}", close or (
         f"it has {listed}" if listed else "it has none"

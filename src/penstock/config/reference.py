@@ -46,15 +46,16 @@ def option_rows(model: type[Options], prefix: str = "") -> Iterator[OptionRow]:
     for name, info in model.model_fields.items():
         written, *aliases = spellings(name, info)
         group = _group(info.annotation)
-        extra = info.json_schema_extra
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        shown: Any = extra.get("shown", {})
         yield OptionRow(
             name=prefix + written,
             aliases=tuple(aliases),
-            type="options" if group else type_words(info.annotation, info.metadata),
-            default=_default(info, group),
+            type=shown.get("type") or _type(info, group),
+            default=shown.get("default") or _default(info, group),
             description=" ".join((info.description or "").split()),
             required=info.is_required(),
-            available=not (isinstance(extra, dict) and extra.get("not_yet")),
+            available=not extra.get("not_yet"),
         )
         if group is not None:
             yield from option_rows(group, f"{prefix}{written}.")
@@ -90,6 +91,10 @@ def type_words(annotation: Any, metadata: typing.Sequence[Any] = ()) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Options):
         return "options"
     return _WORDS.get(annotation, "any value")
+
+
+def _type(info: FieldInfo, group: type[Options] | None) -> str:
+    return "options" if group else type_words(info.annotation, info.metadata)
 
 
 def _default(info: FieldInfo, group: type[Options] | None) -> str:

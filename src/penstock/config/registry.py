@@ -13,7 +13,6 @@ when they are imported: `penstock.flow.components.registry()` imports all of our
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -161,13 +160,6 @@ def module_spellings(declaration: Declaration) -> list[str]:
         if declaration.kind is Kind.LINK:
             found += [f"links.{name}", f"core.{name}"]
     return found
-
-
-def nearest(wrong: str, right: list[str]) -> str | None:
-    """The right spelling that `wrong` most likely stands for, or None if nothing is close."""
-    by_lower = {name.lower(): name for name in right}
-    close = difflib.get_close_matches(wrong[:200].lower(), list(by_lower), n=1, cutoff=0.6)
-    return by_lower[close[0]] if close else None
 
 
 REGISTRY = Registry()

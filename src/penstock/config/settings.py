@@ -18,9 +18,8 @@ from pydantic.fields import FieldInfo
 from penstock.config.located import Entry, Mapping, Node, Scalar, Sequence, describe, is_null
 from penstock.config.model import KEPT, SystemOptions
 from penstock.config.options import HIDDEN, Options, field_named
-from penstock.config.problems import Mark, Problems, did_you_mean, quoted
+from penstock.config.problems import Mark, Problems, quoted
 from penstock.config.reading import read_options
-from penstock.config.registry import nearest
 
 PREFIX = "PENSTOCK_"
 OTHER_VARIABLES = {"PENSTOCK_PLUGIN_PATH": "Directories to look for plugins in."}
@@ -149,8 +148,8 @@ def _from_environment(
         if variable in variables:
             given.values[variables[variable].path] = _scalar(variables[variable], text, mark)
         elif variable not in OTHER_VARIABLES:
-            close = nearest(variable, [*variables, *OTHER_VARIABLES])
-            problems.warn(mark, "there is no such setting; it is ignored", did_you_mean(close))
+            close = problems.suggest(variable, [*variables, *OTHER_VARIABLES])
+            problems.warn(mark, "there is no such setting; it is ignored", close)
     return given
 
 
@@ -165,8 +164,8 @@ def _from_command_line(
         if leaf is not None:
             given.values[leaf.path] = _scalar(leaf, text, mark)
         else:
-            close = nearest(name, list(names))
-            problems.add(mark, f"there is no setting {quoted(name)}", did_you_mean(close))
+            close = problems.suggest(name, list(names))
+            problems.add(mark, f"there is no setting {quoted(name)}", close)
     return given
 
 
@@ -203,7 +202,9 @@ def _put(mapping: Mapping, path: Path, value: Node) -> None:
 def _explain(leaf: Leaf, system: SystemOptions, given: list[tuple[str, _Given]]) -> Setting:
     shown: Any = system.shown()
     for step in leaf.path:
-        shown = shown[step]
+        shown = (
+            shown[step] if isinstance(shown, dict) else shown
+        )  # a group may be hidden as a whole
     found = [
         (_origin(origin, leaf, values.values[leaf.path]), _raw(leaf, values.values[leaf.path]))
         for origin, values in reversed(given)

@@ -27,7 +27,7 @@ _DURATION_UNITS = {
 }
 
 # ASCII digits only, and few enough that no number is costly to parse.
-_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
+_NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,9})?"
 SIZE_PATTERN = rf"^\s*{_NUMBER}\s*([kKmMgGtT][iI]?)?[bB]?\s*$"
 DURATION_PATTERN = rf"^\s*{_NUMBER}\s*(ms|s|m|h|d|w)?\s*$"
 _SIZE = re.compile(rf"\s*({_NUMBER})\s*([a-zA-Z]*)\s*")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
+from penstock.config.cycles import find_cycles, reachable
 from penstock.config.flow import DEFAULT_ROUTE, Component, Edge
 from penstock.config.located import Mapping, Node, Scalar, Sequence, describe, is_null
 from penstock.config.model import WiringOptions
-from penstock.config.problems import Mark, Problems, did_you_mean, quoted
-from penstock.config.reading import read_options, secret_scalars
-from penstock.config.registry import nearest
-
-Name = TypeVar("Name")
+from penstock.config.problems import Mark, Problems, quoted
+from penstock.config.reading import read_options, refuse_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +56,8 @@ class _PipelineReader:
     def read(self, name: str, mark: Mark, node: Node) -> None:
         known = self._known(name, mark)
         what = f"the pipeline's {quoted(name)}"
-        for _, secret in secret_scalars(node):
-            self._problems.add(secret.mark, "a secret cannot name a component")
-            return
         before = len(self._problems)
+        refuse_secrets(node, self._problems)
         if read_options(WiringOptions, node, mark, self._problems, what) is None or not known:
             self._wires.faulty.add(name)
             return
@@ -81,7 +76,7 @@ class _PipelineReader:
                 f"{quoted(name)}: a list in `connect` means `links`, and `links` is here too",
                 "keep one of them",
             )
-            return
+            links = None
         for target, mark in _names(connect):
             self._edge(name, target, mark)
         for other, mark in _names(links):
@@ -121,7 +116,7 @@ class _PipelineReader:
     def _known(self, name: str, mark: Mark) -> bool:
         if name in self._defined:
             return True
-        close = did_you_mean(nearest(name, list(self._defined)))
+        close = self._problems.suggest(name, list(self._defined))
         self._problems.add(mark, f"there is no component {quoted(name)}", close)
         return False
 
@@ -155,7 +150,9 @@ def check_wires(wires: Wires, defined: dict[str, Defined], problems: Problems) -
 
 
 def _check_unused(name: str, one: Defined, piped: bool, problems: Problems) -> None:
-    if one.component is not None and one.component.is_source:
+    if one.component is None:
+        return  # it may have been meant as something that need not be there
+    if one.component.is_source:
         if piped:
             hint = f"to only fill its topic, write `{name}: {{}}` there"
             problems.add(one.mark, f"{quoted(name)} is not in the pipeline", hint)
@@ -227,8 +224,9 @@ def _check_cycles(wires: Wires, defined: dict[str, Defined], problems: Problems)
     ahead: dict[str, list[str]] = {name: [] for name in defined}
     for edge in wires.edges:
         target = defined[edge.target].component
-        # What goes into a peer leaves the flow there: an answer is no cycle.
-        if target is None or not target.is_end:
+        # What goes into a peer leaves the flow there: an answer is no cycle. Nothing may go into a
+        # receiver at all, which has been said.
+        if target is None or not (target.is_end or target.is_source):
             ahead[edge.source].append(edge.target)
     marks = {(edge.source, edge.target): mark for edge, mark in wires.edges.items()}
     for cycle in find_cycles(ahead):
@@ -260,80 +258,3 @@ def _check_reachable(
         if name not in reached and inputs[name] and name not in cyclic:
             place = wires.entries.get(name, one.mark)
             problems.add(place, f"{quoted(name)} cannot be reached from any receiver")
-
-
-def reachable(sources: Iterable[Name], ahead: dict[Name, list[Name]]) -> set[Name]:
-    found = set(sources)
-    waiting = list(found)
-    while waiting:
-        for name in ahead[waiting.pop()]:
-            if name not in found:
-                found.add(name)
-                waiting.append(name)
-    return found
-
-
-def find_cycles(ahead: dict[Name, list[Name]]) -> list[list[Name]]:
-    """One cycle, a shortest one, for every knot of cycles; from its member that is first in `ahead`."""
-    found = []
-    for knot in _knots(ahead):
-        members = set(knot)
-        start = next(name for name in ahead if name in members) if len(knot) > 1 else knot[0]
-        inside = {name: [t for t in ahead[name] if t in members] for name in knot}
-        way = _way_back(start, inside)
-        if way:
-            found.append(way)
-    return found
-
-
-def _knots(ahead: dict[Name, list[Name]]) -> list[list[Name]]:
-    """Strongly connected components (Tarjan), without recursion: chains may be long."""
-    order: dict[Name, int] = {}
-    lowest: dict[Name, int] = {}
-    stack: list[Name] = []
-    on_stack: set[Name] = set()
-    found: list[list[Name]] = []
-    for root in ahead:
-        if root in order:
-            continue
-        walk = [(root, iter(ahead[root]))]
-        order[root] = lowest[root] = len(order)
-        stack.append(root)
-        on_stack.add(root)
-        while walk:
-            name, targets = walk[-1]
-            target = next(targets, None)
-            if target is None:
-                walk.pop()
-                if walk:
-                    lowest[walk[-1][0]] = min(lowest[walk[-1][0]], lowest[name])
-                if lowest[name] == order[name]:
-                    knot = stack[stack.index(name) :]
-                    del stack[-len(knot) :]
-                    on_stack.difference_update(knot)
-                    found.append(knot)
-            elif target not in order:
-                order[target] = lowest[target] = len(order)
-                stack.append(target)
-                on_stack.add(target)
-                walk.append((target, iter(ahead[target])))
-            elif target in on_stack:
-                lowest[name] = min(lowest[name], order[target])
-    return found
-
-
-def _way_back(start: Name, ahead: dict[Name, list[Name]]) -> list[Name]:
-    """The shortest way from `start` to itself, without the return; empty if there is none."""
-    came_from: dict[Name, Name] = {}
-    waiting = [start]
-    for name in waiting:
-        for target in ahead[name]:
-            if target == start:
-                way = [name]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
-            if target not in came_from:
-                came_from[target] = name
-                waiting.append(target)
-    return []

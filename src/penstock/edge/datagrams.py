@@ -13,16 +13,16 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock import logs
 from penstock.edge.intake import Intake
-from penstock.errors import InvalidMessage, PenstockError
+from penstock.errors import InvalidMessage
 from penstock.interceptors.chain import Chain
 from penstock.limits import DATAGRAMS_A_TURN, MAX_UDP_STREAMS
-from penstock.log.interface import Appended
 from penstock.message import CONNECTION_STREAM, Batch
 
 _SO_RCVBUFFORCE = 33
@@ -101,7 +101,8 @@ class DatagramReceiver:
             np.fromiter(map(len, fitting), np.uint32, len(fitting)),
             time_us=time.time_ns() // 1000,
         )
-        self._intake.submit(batch, _ignore)
+        # A datagram's sender waits for nothing: there is only counting to do.
+        self._intake.submit(batch, partial(self._intake.settled, batch.count))
 
     def _intercept(self, datagrams: list[bytes]) -> list[bytes]:
         payloads: list[bytes] = []
@@ -120,10 +121,6 @@ class DatagramReceiver:
         if len(self._streams) >= MAX_UDP_STREAMS:
             self._streams.popitem(last=False)
         return CONNECTION_STREAM + self._life + secrets.token_hex(6), 0
-
-
-def _ignore(result: Appended | PenstockError) -> None:
-    """A datagram's sender waits for nothing; the intake has counted."""
 
 
 def ask_for_buffer(sock: socket.socket, size_bytes: int) -> None:

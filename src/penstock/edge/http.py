@@ -22,13 +22,20 @@ from penstock.interceptors.chain import Chain
 from penstock.interceptors.delimited import cut_lines
 from penstock.interceptors.interface import Payloads
 from penstock.interceptors.prefixed import cut_length_prefixed
-from penstock.limits import MAX_BATCH_EVENTS, MAX_HEADER_BYTES, MAX_HEADERS, MAX_PIPELINED
+from penstock.limits import (
+    MAX_BATCH_EVENTS,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    MAX_KNOWN_HEADS,
+    MAX_PIPELINED,
+)
 from penstock.log.interface import Appended
 from penstock.message import CONNECTION_STREAM, Batch
 from penstock.peers.http import HttpServerOptions
 
 _SWEEP_S = 1.0
 _OK = b"HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: "
+_VARYING = {b"transfer-encoding", b"expect", b"upgrade"}
 _HINTS = {405: b"allow: POST\r\n", 401: b"www-authenticate: Bearer\r\n"}
 
 
@@ -43,6 +50,7 @@ class HttpReceiver:
         self.gate = Gate(options)
         self.make_chain = make_chain
         self.connections: set[HttpConnection] = set()
+        self.heads: dict[bytes, tuple[Request, int]] = {}
         self.inflight_bytes = 0
         self.stopping = False
         self._sweeper: asyncio.TimerHandle | None = None
@@ -76,18 +84,26 @@ class HttpReceiver:
 class _Answer:
     """The place of one request's answer in the order of its connection."""
 
-    __slots__ = ("close", "data")
+    __slots__ = ("batch", "close", "connection", "data")
 
-    def __init__(self) -> None:
+    def __init__(self, connection: HttpConnection, *, close: bool) -> None:
+        self.connection = connection
+        self.close = close
+        self.batch: Batch | None = None
         self.data: bytes | None = None
-        self.close = False
+
+    def durable(self, result: Appended | PenstockError) -> None:
+        assert self.batch is not None
+        connection = self.connection
+        connection.intake.settled(self.batch.count, result)
+        connection.settle(self, _reply(self.batch, result, self.close))
 
 
 class HttpConnection(asyncio.Protocol):
     def __init__(self, receiver: HttpReceiver) -> None:
         self._receiver = receiver
         self._options = receiver.options
-        self._intake = receiver.intake
+        self.intake = receiver.intake
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._stream = ""
@@ -97,6 +113,7 @@ class HttpConnection(asyncio.Protocol):
         self._paused = False
         self._closing = False
         self._half_closed = False
+        self._last: tuple[Request, int] | None = None
         self._loop = asyncio.get_running_loop()
         self._begin()
 
@@ -107,11 +124,11 @@ class HttpConnection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
         receiver = self._receiver
         if len(receiver.connections) >= self._options.max_connections or receiver.stopping:
-            self._intake.counters.refused += 1
+            self.intake.counters.refused += 1
             self._refuse(Refused(503, "too many connections", close=True))
             return
         receiver.connections.add(self)
-        self._intake.counters.connections += 1
+        self.intake.counters.connections += 1
         self._stream = CONNECTION_STREAM + secrets.token_hex(8)
         self._deadline = self._loop.time() + self._options.header_timeout_s
 
@@ -120,18 +137,21 @@ class HttpConnection(asyncio.Protocol):
         self._release()
         if self in self._receiver.connections:
             self._receiver.connections.discard(self)
-            self._intake.counters.connections -= 1
+            self.intake.counters.connections -= 1
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self._closing or (not self._in_request and self._take_known(data)):
             return
         if self._in_request or not self._answers:
             self._deadline = self._loop.time() + (
                 self._options.body_timeout_s if self._request else self._options.header_timeout_s
             )
+        fresh = not self._in_request
         try:
             self._parser.feed_data(data)
+            if fresh and self._last is not None:
+                self._remember(data, *self._last)
         except httptools.HttpParserUpgrade:
             self._refuse(Refused(400, "no upgrade is offered here", close=True))
         except httptools.HttpParserCallbackError as error:
@@ -142,6 +162,37 @@ class HttpConnection(asyncio.Protocol):
                 raise
         except httptools.HttpParserError as error:
             self._refuse(Refused(400, f"not HTTP/1.1: {error}", close=True))
+
+    def _remember(self, data: bytes, request: Request, length: int) -> None:
+        """After a read that held one request and nothing else."""
+        self._last = None
+        at = data.find(b"\r\n\r\n") + 4
+        heads = self._receiver.heads
+        if len(data) == at + length and not self._in_request:
+            if len(heads) >= MAX_KNOWN_HEADS:
+                heads.clear()
+            heads[data[:at]] = (request, length)
+
+    def _take_known(self, data: bytes) -> bool:
+        """One whole request whose head has been parsed before, byte for byte: no need to again.
+
+        A head is remembered only if it said how long its body is and left the connection open, so
+        the parser stands between two requests before and after.
+        """
+        at = data.find(b"\r\n\r\n") + 4
+        known = self._receiver.heads.get(data[:at])
+        if known is None:
+            return False
+        request, length = known
+        if len(data) != at + length or self._receiver.stopping:
+            return False
+        answer = _Answer(self, close=False)
+        self._answers.append(answer)
+        try:
+            self._take(request, data[at:], answer)
+        except Refused as error:
+            self.settle(answer, _error(error.code, error.reason, close=False))
+        return True
 
     def eof_received(self) -> bool:
         self._half_closed = True  # what is under way is still answered
@@ -229,22 +280,25 @@ class HttpConnection(asyncio.Protocol):
         request, refusal = self._request, self._refusal
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         head = self._parser.get_method() == b"HEAD"
+        names = {name for name, _ in self._headers}
+        plain = b"content-length" in names and names.isdisjoint(_VARYING)
         keep = self._parser.should_keep_alive() and not self._receiver.stopping
         self._release()
         self._begin()
-        answer = _Answer()
-        answer.close = not keep
+        answer = _Answer(self, close=not keep)
         self._answers.append(answer)
         try:
             if refusal is not None:
                 raise refusal
             assert request is not None
+            if keep and plain and request.stream is None:
+                self._last = (request, len(body))
             self._take(request, body, answer)
         except Refused as error:
             data = _error(error.code, error.reason, answer.close)
             if head:
                 data = data[: data.index(b"\r\n\r\n") + 4]
-            self._settle(answer, data)
+            self.settle(answer, data)
         if len(self._answers) >= MAX_PIPELINED and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -256,7 +310,7 @@ class HttpConnection(asyncio.Protocol):
     # --- One request ----------------------------------------------------------------------------
 
     def _take(self, request: Request, body: bytes, answer: _Answer) -> None:
-        if self._intake.behind:
+        if self.intake.behind:
             raise Refused(503, "the disk is behind; try again")
         payloads = self._cut(request, body)
         if payloads.count == 0:
@@ -268,15 +322,16 @@ class HttpConnection(asyncio.Protocol):
             stream, seq = self._stream, self._seq
             self._seq += payloads.count
         batch = Batch(
-            self._intake.peer,
+            self.intake.peer,
             stream,
             seq,
             payloads.blob,
             payloads.lengths,
             meta=request.encoded_meta,
         )
+        answer.batch = batch
         try:
-            self._intake.submit(batch, lambda result: self._durable(answer, batch, result))
+            self.intake.submit(batch, answer.durable)
         except PenstockError as error:
             raise Refused(503, str(error)) from None
 
@@ -302,31 +357,9 @@ class HttpConnection(asyncio.Protocol):
             raise Refused(400, str(error)) from None
         return payloads
 
-    def _durable(self, answer: _Answer, batch: Batch, result: Appended | PenstockError) -> None:
-        if isinstance(result, Appended):
-            first = f"{batch.peer}/{batch.stream}/{batch.seq}"
-            reply: dict[str, object] = {"id": first, "status": "new"}
-            if batch.lengths is not None:
-                last = f"{batch.peer}/{batch.stream}/{batch.seq + batch.count - 1}"
-                reply = {"first": first, "last": last, "count": batch.count, "status": "new"}
-            if result.repeats:
-                reply["repeats"] = result.repeats
-            body = orjson.dumps(reply)
-            tail = b"\r\nconnection: close\r\n\r\n" if answer.close else b"\r\n\r\n"
-            self._settle(answer, b"%b%d%b%b" % (_OK, len(body), tail, body))
-        else:
-            code = (
-                507
-                if isinstance(result, LogFull)
-                else 409
-                if isinstance(result, OutOfOrder)
-                else 503
-            )
-            self._settle(answer, _error(code, str(result), answer.close))
-
     # --- Answers --------------------------------------------------------------------------------
 
-    def _settle(self, answer: _Answer, data: bytes) -> None:
+    def settle(self, answer: _Answer, data: bytes) -> None:
         answer.data = data
         answers, transport = self._answers, self._transport
         while answers and answers[0].data is not None:
@@ -351,14 +384,37 @@ class HttpConnection(asyncio.Protocol):
         """Answer the request that is being read, after those before it, and close."""
         self._closing = True
         self._release()
-        answer = _Answer()
-        answer.close = True
+        answer = _Answer(self, close=True)
         self._answers.append(answer)
-        self._settle(answer, _error(refusal.code, refusal.reason, close=True))
+        self.settle(answer, _error(refusal.code, refusal.reason, close=True))
 
 
 def _whole(payloads: Payloads) -> bytes:
     return payloads.blob if isinstance(payloads.blob, bytes) else bytes(payloads.blob)
+
+
+def _reply(batch: Batch, result: Appended | PenstockError, close: bool) -> bytes:
+    if isinstance(result, Appended):
+        name = f"{batch.peer}/{batch.stream}/"
+        first = f"{name}{batch.seq}"
+        if batch.lengths is None and not result.repeats and batch.stream[0] == CONNECTION_STREAM:
+            body = f'{{"id":"{first}","status":"new"}}'.encode()  # nothing in it needs escaping
+        else:
+            body = orjson.dumps(_described(batch, result, name, first))
+        tail = b"\r\nconnection: close\r\n\r\n" if close else b"\r\n\r\n"
+        return b"%b%d%b%b" % (_OK, len(body), tail, body)
+    codes: dict[type, int] = {LogFull: 507, OutOfOrder: 409}
+    return _error(codes.get(type(result), 503), str(result), close)
+
+
+def _described(batch: Batch, result: Appended, name: str, first: str) -> dict[str, object]:
+    reply: dict[str, object] = {"id": first, "status": "new"}
+    if batch.lengths is not None:
+        last = f"{name}{batch.seq + batch.count - 1}"
+        reply = {"first": first, "last": last, "count": batch.count, "status": "new"}
+    if result.repeats:
+        reply["repeats"] = result.repeats
+    return reply
 
 
 def _error(code: int, reason: str, close: bool) -> bytes:

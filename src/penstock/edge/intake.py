@@ -44,19 +44,18 @@ class Intake:
         return any(w.pending_bytes > self.max_pending_bytes for w in self.writers.values())
 
     def submit(self, batch: Batch, done: Done) -> None:
-        """Queue a batch. `done` is called once it is durable or refused, never before returning."""
+        """Queue a batch. `done` is called once it is durable or refused, never before returning,
+        and passes the result on to `settled`."""
         counters = self.counters
         counters.recv += batch.count
         counters.recv_bytes += len(batch.payload)
+        self.writer_of(batch).submit(batch, done)
 
-        def settled(result: Appended | PenstockError) -> None:
-            if isinstance(result, Appended):
-                counters.out += result.count - result.repeats
-            else:
-                counters.err += batch.count
-            done(result)
-
-        self.writer_of(batch).submit(batch, settled)
+    def settled(self, count: int, result: Appended | PenstockError) -> None:
+        if isinstance(result, Appended):
+            self.counters.out += count - result.repeats
+        else:
+            self.counters.err += count
 
     def writer_of(self, batch: Batch) -> Writer:
         if len(self.writers) == 1 and self.partitions == 1:

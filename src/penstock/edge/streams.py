@@ -175,6 +175,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _durable(self, batch: Batch, result: Appended | PenstockError) -> None:
         self._waiting -= 1
+        self._intake.settled(batch.count, result)
         transport = self._transport
         if transport is None or transport.is_closing():
             return

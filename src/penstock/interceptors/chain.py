@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 import penstock.interceptors.options  # noqa: F401  (declares the options of every interceptor)
 from penstock.config.options import Options
-from penstock.config.registry import REGISTRY, Kind, nearest
+from penstock.config.registry import REGISTRY, Kind
+from penstock.config.spelling import nearest
 from penstock.errors import ConfigError, InvalidMessage
 from penstock.interceptors.base64 import Base64, EachBase64
 from penstock.interceptors.compressed import Decompress, Gzip

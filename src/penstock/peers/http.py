@@ -97,6 +97,9 @@ class HttpPeerOptions(HttpServerOptions):
     reply_timeout_s: Seconds = Field(30.0, gt=0)
     """How long a request waits for the flow's answer (504 past it)."""
 
+    def promise(self) -> tuple[Guarantee, str]:
+        return Guarantee.AT_LEAST_ONCE, "an answer that was lost may be asked for again"
+
 
 @declare(Kind.SINK, "http", "Sends messages by HTTP.")
 class HttpSinkOptions(DestinationOptions):

@@ -50,7 +50,9 @@ class UnixServerOptions(ConnectionOptions, BackendOptions, DatagramOptions):
     mode: Literal["stream", "datagram"] = "stream"
     """`stream`: connections, one stream each; `datagram`: one message a datagram."""
 
-    permissions: Permissions = Field(0o600, ge=0, le=0o777)
+    permissions: Permissions = Field(
+        0o600, ge=0, le=0o777, json_schema_extra={"shown": {"type": "octal", "default": "0600"}}
+    )
     """Who may connect, as chmod takes it in octal."""
 
     def listens(self) -> list[Socket]:
@@ -63,7 +65,9 @@ class UnixServerOptions(ConnectionOptions, BackendOptions, DatagramOptions):
 @declare(Kind.RECEIVER, "unix", "Takes messages from a unix socket.", available=True)
 class UnixReceiverOptions(UnixServerOptions):
     def promise(self) -> tuple[Guarantee, str]:
-        if self.mode == "datagram" or self.reply == "none":
+        if self.mode == "datagram":
+            return Guarantee.AT_MOST_ONCE, "the sender of a datagram is not told what was stored"
+        if self.reply == "none":
             return Guarantee.AT_MOST_ONCE, NO_REPLY
         return Guarantee.AT_LEAST_ONCE, LOST_REPLY
 

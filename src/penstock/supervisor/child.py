@@ -126,7 +126,8 @@ class Child:
                 break
             self.last_error = self._last_failure or _ending(code)
             if not self.started.done() and code >= 0:
-                self.started.set_exception(Unavailable(f"{self.name}: {self.last_error}"))
+                reason = self._last_failure or f"{_ending(code)} before it was ready (see above)"
+                self.started.set_exception(Unavailable(f"{self.name}: {reason}"))
                 break
             await self._pause()
         self._become(ChildState.STOPPED)

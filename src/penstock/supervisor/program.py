@@ -3,8 +3,8 @@
 Start
 1. take the data directory; settle addresses and topics: what cannot work is refused here
 2. the admin API, which says that nothing is ready yet
-3. the edge processes, and the keeper
-4. `ready`, once every edge process has recovered and listens
+3. the edge processes; they recover their partitions and listen
+4. the keeper, and the line `ready`
 
 Stop (SIGTERM, SIGINT or SIGHUP; a second one kills at once)
 1. the edge processes finish what they have taken in; after `stop_timeout_s` they are killed
@@ -169,11 +169,13 @@ class Supervisor:
 
     async def _supervise(self) -> bool:
         assert self._keeper is not None
-        for child in (*self._edges, self._keeper):
+        for child in self._edges:
             child.start()
         try:
             addresses = await self._all_ready()
             if addresses is not None:
+                # Not before: it takes partitions that nobody writes, to seal what is idle.
+                self._keeper.start()
                 self._say_ready(addresses)
                 await self._watch()
         finally:

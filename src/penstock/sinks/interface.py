@@ -1,0 +1,128 @@
+"""What a sink promises to the coordinator of a flow. `tests/sinks/contract.py` holds sinks to it.
+
+A micro-batch is one transaction. Its two phases happen in different places:
+
+1. In every task of the batch: `Sink.task(...)`, then `write` for each Arrow batch, then `prepare`: what
+   was written is durable at the destination, and nobody there sees it yet. The answer is a *token*: a few
+   bytes that say what was prepared.
+2. In the driver, once the decision is logged: `commit` with the tokens of the attempts that won, or `abort`.
+
+Promised by a sink whose guarantee is exactly once:
+
+- Nothing is visible before `commit`, and everything is after it, once, whatever is killed at whatever moment.
+- `commit` and `abort` are idempotent, and may be asked for again after a crash by a process that knows
+  nothing but the transaction and the tokens.
+- Two attempts of one task may both prepare. Only the tokens given to `commit` count; the rest is litter,
+  which `commit` and `abort` of that transaction remove.
+- `uncommitted` names every transaction with something prepared that was neither committed nor aborted.
+
+A sink that cannot prepare (UDP, plain TCP, HTTP) sends in `prepare`, commits nothing, and says so by
+its guarantee. Not promised: order between streams, or between tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.config.options import Guarantee
+from penstock.errors import PenstockError
+
+EVENTS = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("time", pa.timestamp("us", "UTC")),
+        pa.field("peer", pa.string()),
+        pa.field("stream", pa.string()),
+        pa.field("seq", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("meta", pa.map_(pa.string(), pa.string())),
+        pa.field("payload", pa.binary()),
+    ]
+)
+"""The columns of every batch that a sink is given. Position and id are those of the origin."""
+
+
+class SinkUnavailable(PenstockError):
+    """The destination cannot be reached, or takes nothing now. It may later."""
+
+
+class Poisoned(PenstockError):
+    """Some events can never be taken. Nothing of the batch given to `write` was.
+
+    `rows` says which, by their index in that batch, and why. Empty: one of them, the sink cannot tell
+    which; the caller then looks for it by halves.
+    """
+
+    def __init__(self, reason: str, rows: Mapping[int, str] | None = None) -> None:
+        super().__init__(reason)
+        self.rows = dict(rows or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """Names a transaction for ever. Numbers of one coordinator rise, with gaps."""
+
+    coordinator: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.coordinator}/{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Txn:
+        coordinator, _, number = text.rpartition("/")
+        return cls(coordinator, int(number))
+
+
+class SinkTask(Protocol):
+    """One attempt of one task at one transaction. Used by one thread, then thrown away."""
+
+    def write(self, events: pa.RecordBatch) -> None:
+        """Take a batch of `EVENTS`, all of it or (raising Poisoned) nothing.
+
+        Raises SinkUnavailable if the destination is gone; the task is then aborted.
+        """
+
+    def prepare(self) -> bytes:
+        """Make what was written durable, not visible. The token is handed to `commit`."""
+
+    def abort(self) -> None:
+        """Forget what this attempt has written. Never raises; called at most once."""
+
+
+class Sink(Protocol):
+    """The driver's side. Picklable: it holds configuration, never a connection.
+
+    Connections that are worth keeping between batches belong to the process (see `close`).
+    """
+
+    @property
+    def name(self) -> str:
+        """The component's name."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def task(self, txn: Txn, partition: int, attempt: int) -> SinkTask:
+        """In a task: begin. `partition` is the task's, `attempt` rises with every try of it."""
+
+    def commit(self, txn: Txn, tokens: Sequence[bytes]) -> None:
+        """Make what the tokens name visible. SinkUnavailable: ask again later."""
+
+    def abort(self, txn: Txn) -> None:
+        """Remove whatever was prepared for the transaction, by any attempt."""
+
+    def uncommitted(self, coordinator: str) -> list[Txn]:
+        """Transactions of this coordinator with something prepared, in order."""
+
+    def probe(self) -> None:
+        """Raises SinkUnavailable if there is no point in trying."""
+
+    def close(self) -> None:
+        """The driver has no more use for it."""
