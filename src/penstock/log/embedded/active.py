@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.errors import CorruptBatch
 from penstock.limits import PREALLOCATE_BYTES, SEGMENT_FRAMES
-from penstock.log.embedded.frame import frame_runs
+from penstock.log.embedded.codec import frame_runs
 from penstock.log.embedded.producers import Producers
 from penstock.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,

@@ -17,14 +17,9 @@ import pyarrow as pa
 from penstock.errors import LogLocked
 from penstock.limits import PACKED_BYTES, PACKED_ROWS
 from penstock.log.embedded.active import sync_folder, write_durably
-from penstock.log.embedded.frame import (
-    ARROW,
-    HEADER_BYTES,
-    Header,
-    decode_arrow,
-    decode_lean,
-    encode_arrow,
-)
+from penstock.log.embedded.codec import decode_arrow, encode_arrow
+from penstock.log.embedded.frame import ARROW, HEADER_BYTES, Header
+from penstock.log.embedded.lean import decode_lean
 from penstock.log.embedded.lock import FileLock
 from penstock.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,

@@ -35,7 +35,7 @@ from penstock.limits import (
     STREAM_EXPIRY_S,
     STREAM_RUNS,
 )
-from penstock.log.embedded.frame import Run
+from penstock.log.embedded.lean import Run
 from penstock.log.interface import Appended
 from penstock.message import CONNECTION_STREAM, KEY_STREAM, Batch
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import CorruptBatch, LogError
-from penstock.log.embedded.frame import decode
+from penstock.log.embedded.codec import decode
 from penstock.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
     Found,

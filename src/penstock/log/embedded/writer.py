@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from penstock.errors import CorruptBatch, LogClosed, LogError, LogFull, PenstockError
 from penstock.limits import DISK_RETRY_S, MAX_FRAME_BYTES, MAX_GROUP_BYTES
 from penstock.log.embedded.active import ActiveSegment
-from penstock.log.embedded.frame import encode_lean, size_bound
+from penstock.log.embedded.lean import encode_lean, size_bound
 from penstock.log.embedded.lock import FileLock
 from penstock.log.embedded.producers import Producers
 from penstock.log.interface import Appended, Done, TopicConfig
