@@ -8,7 +8,7 @@ from pathlib import Path
 import penstock
 
 ORDER = [
-    ("version", "limits", "errors", "status", "message", "logs"),
+    ("version", "limits", "errors", "status", "message", "logs", "faults"),
     ("config",),
     ("codecs",),
     ("interceptors",),
