@@ -42,6 +42,10 @@ def _a_number(value: object) -> object:
 
 Whole = Annotated[int, BeforeValidator(_a_number)]
 Number = Annotated[float, BeforeValidator(_a_number)]
+# Limits of an optional number belong to the number: on the union they are checked, but their names in
+# the description would be none that JSON Schema knows.
+RetentionAge = Annotated[float, Field(gt=0, le=_MAX_SECONDS), BeforeValidator(_a_number)]
+RetentionSize = Annotated[int, Field(gt=0, le=MAX_OFFSET), BeforeValidator(_a_number)]
 
 
 class ProcessHealth(Model):
@@ -80,10 +84,8 @@ class Ready(Model):
 class RetentionModel(Model):
     """What may be deleted, oldest first. Null keeps for ever; both may be given."""
 
-    age_s: Number | None = Field(default=None, gt=0, le=_MAX_SECONDS)
-    size_bytes: Whole | None = Field(
-        default=None, gt=0, le=MAX_OFFSET, description="Per partition."
-    )
+    age_s: RetentionAge | None = None
+    size_bytes: RetentionSize | None = Field(default=None, description="Per partition.")
 
 
 class TopicConfigModel(Model):

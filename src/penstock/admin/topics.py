@@ -71,7 +71,10 @@ def router(log: Log) -> APIRouter:
         return TopicDescription.of(log.describe(TopicName(namespace, topic)))
 
     @topics.delete(
-        "/topics/{namespace}/{topic}", status_code=204, responses=documented(404, 409, 422)
+        "/topics/{namespace}/{topic}",
+        status_code=204,
+        response_class=Response,  # no content, and no content type either
+        responses=documented(404, 409, 422),
     )
     def delete_topic(
         namespace: NamespacePart, topic: TopicPart, query: Annotated[DeleteQuery, Query()]
