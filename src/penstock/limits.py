@@ -53,6 +53,12 @@ PACKED_ROWS: Final = 10_000
 PACKED_BYTES: Final = 8 * MiB
 """Bytes of a re-packed Arrow batch, where messages are large."""
 
+GATHERED_FRAME_BYTES: Final = 128 * KiB
+"""Frames up to this size are read together: above it, an Arrow batch costs less than the copy."""
+
+GATHERED_BYTES: Final = 8 * MiB
+"""What is read together, at most, beside PACKED_ROWS: it is a copy, so this much memory."""
+
 MAX_PENDING_BYTES: Final = 64 * MiB
 """(default) Accepted and not yet durable, per partition. Past it the edge pushes back."""
 

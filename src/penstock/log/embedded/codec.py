@@ -15,7 +15,8 @@ from penstock.log.embedded.frame import (
     digest,
     pack_header,
 )
-from penstock.log.embedded.lean import Run, decode_lean, lean_runs, offsets_array
+from penstock.log.embedded.lean import Run, lean_runs
+from penstock.log.embedded.lean_decode import decode_lean, offsets_array
 from penstock.log.interface import SCHEMA
 from penstock.message import Buffer
 

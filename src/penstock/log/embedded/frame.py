@@ -18,6 +18,12 @@ FRAME_MAGIC = 0x4D524650  # "PFRM"
 LEAN, ARROW = 1, 2
 ZEROS = bytes(ALIGN)
 
+CHECKED_BYTES = 56
+"""Of a header, by its own check."""
+
+LEAN_HEADER = struct.Struct("<QIIQqqQ8xQ")  # with magic and codec read as one number,
+LEAN_KIND = FRAME_MAGIC | LEAN << 32  # which is this one
+
 _HEADER = struct.Struct("<IB3xIIQqqQ8x")  # all but the check
 _WHOLE = struct.Struct("<IB3xIIQqqQ8xQ")
 
@@ -63,7 +69,9 @@ def read_header(data: Buffer, position: int, seed: int) -> Header | None:
     magic, codec, body_bytes, count, offset, append_us, max_us, body_check, check = (
         _WHOLE.unpack_from(data, position)
     )
-    if magic != FRAME_MAGIC or check != xxh3_64_intdigest(data[position : position + 56], seed):
+    if magic != FRAME_MAGIC or check != xxh3_64_intdigest(
+        data[position : position + CHECKED_BYTES], seed
+    ):
         return None
     if codec not in (LEAN, ARROW) or body_bytes > MAX_FRAME_BYTES or count == 0:
         return None

@@ -19,14 +19,11 @@ from penstock.limits import PACKED_BYTES, PACKED_ROWS
 from penstock.log.embedded.active import sync_folder, write_durably
 from penstock.log.embedded.codec import decode_arrow, encode_arrow
 from penstock.log.embedded.frame import ARROW, HEADER_BYTES, Header
-from penstock.log.embedded.lean import decode_lean
+from penstock.log.embedded.index import Index, encode_index, index_path, load_index
+from penstock.log.embedded.lean_decode import decode_lean
 from penstock.log.embedded.lock import FileLock
 from penstock.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
-    Index,
-    encode_index,
-    index_path,
-    load_index,
     map_file,
     segment_bases,
     segment_header,

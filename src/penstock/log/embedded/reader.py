@@ -12,17 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import CorruptBatch, LogError
+from penstock.limits import PACKED_ROWS
 from penstock.log.embedded.codec import decode
+from penstock.log.embedded.index import Index, IndexBuilder, load_index
+from penstock.log.embedded.lean_decode import decode_lean
 from penstock.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
     Found,
-    Index,
     Tail,
     TailState,
-    build_index,
     check_segment_header,
     damaged,
-    load_index,
+    gather,
     map_file,
     segment_bases,
     segment_path,
@@ -54,6 +55,7 @@ class PartitionReader:
         self._bases: list[int] = []
         self._listed_for = -1
         self._mapped: OrderedDict[int, _Mapped] = OrderedDict()
+        self._active: IndexBuilder | None = None
         self._corrupt: dict[tuple[str, int], CorruptBatch] = {}
 
     @property
@@ -87,8 +89,9 @@ class PartitionReader:
                 if segment_bases(self._folder)[:1] == bases[:1]:
                     raise LogError(f"{segment_path(self._folder, bases[at])} has gone")
                 continue
-            for batch in self._frames(segment, state, offset, upper):
-                first = batch.column(0)[0].as_py()
+            for first, batch in self._frames(
+                segment, state, offset, upper, min(left, stop - offset)
+            ):
                 if first >= stop:
                     return
                 batch = batch.slice(0, min(batch.num_rows, stop - first, left))
@@ -110,11 +113,11 @@ class PartitionReader:
                 continue
             upper = bases[at + 1] if at + 1 < len(bases) else state.end
             row = int(np.searchsorted(rows[:, 2], time_us))
-            for batch in self._frames(segment, state, int(rows[row, 0]), upper):
+            for first, batch in self._frames(segment, state, int(rows[row, 0]), upper, PACKED_ROWS):
                 times = batch.column(1).cast(pa.int64()).to_numpy()
                 hits = np.flatnonzero(times >= time_us)
                 if len(hits):
-                    return int(batch.column(0)[int(hits[0])].as_py())
+                    return first + int(hits[0])
         return state.end
 
     def wait(self, offset: int, timeout_s: float) -> bool:
@@ -188,32 +191,44 @@ class PartitionReader:
 
     def _index(self, segment: _Mapped, state: TailState) -> Index:
         if not segment.sealed:
-            return build_index(segment.data[: state.position], self._seed)
+            built = self._active
+            if built is None or built.base != segment.base or built.position > state.position:
+                built = self._active = IndexBuilder(segment.base, self._seed)
+            return built.extend(segment.data, state.position)
         if segment.index is None:
             segment.index = load_index(segment.path, segment.data, self._seed)
         return segment.index
 
     def _frames(
-        self, segment: _Mapped, state: TailState, offset: int, upper: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Valid batches from `offset` to the segment's end; damage is noted on the way."""
-        stop = len(segment.data) if segment.sealed else state.position
-        start, expected = SEGMENT_HEADER_BYTES, segment.base
+        self, segment: _Mapped, state: TailState, offset: int, upper: int, wanted: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Valid batches from `offset` to the segment's end; damage is noted on the way.
+
+        Each comes with the offset of its first message. `wanted` is how many messages the caller
+        will take at most: small frames are not gathered far beyond it.
+        """
+        data = segment.data
+        stop = min(len(data) if segment.sealed else state.position, len(data))
+        position, expected = SEGMENT_HEADER_BYTES, segment.base
         if offset > segment.base:
             rows = self._index(segment, state).rows
             row = int(np.searchsorted(rows[:, 0], offset, side="right")) - 1
             if row >= 0:
-                expected, start = int(rows[row, 0]), int(rows[row, 1])
-        for found in walk(segment.data, start, min(stop, len(segment.data)), self._seed):
-            if found.damage is None and found.header is not None:
-                if found.header.end <= offset:
-                    expected = found.header.end
-                    continue
-                expected = self._next(segment, found, expected, upper)
-                batch = decode(segment.data, found.position, found.header)
-                yield batch.slice(max(0, offset - found.header.offset))
-            else:
-                expected = self._next(segment, found, expected, upper)
+                expected, position = int(rows[row, 0]), int(rows[row, 1])
+        while position < stop:
+            small = gather(data, position, stop, self._seed, min(wanted, PACKED_ROWS))
+            if small is not None:
+                expected, position = small.end, small.stop
+                if expected > offset:
+                    yield _from(offset, small.offset, decode_lean(small.bodies, small.offset))
+                continue
+            found = next(walk(data, position, stop, self._seed), None)
+            if found is None:
+                break
+            expected, position = self._next(segment, found, expected, upper), found.end
+            if found.damage is None and found.header is not None and expected > offset:
+                batch = decode(data, found.position, found.header)
+                yield _from(offset, found.header.offset, batch)
         self._missing(segment, expected, upper)
 
     def _next(self, segment: _Mapped, found: Found, expected: int, upper: int) -> int:
@@ -236,6 +251,13 @@ class PartitionReader:
 
     def _note(self, corrupt: CorruptBatch) -> None:
         self._corrupt.setdefault((corrupt.path, corrupt.position), corrupt)
+
+
+def _from(offset: int, first: int, batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
+    """What of a batch that begins at `first` is at `offset` or after it."""
+    if offset <= first:
+        return first, batch
+    return offset, batch.slice(offset - first)
 
 
 def _offset_after(data: memoryview, position: int, seed: int) -> int | None:

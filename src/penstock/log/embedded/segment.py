@@ -14,7 +14,17 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from penstock.errors import CorruptBatch, LogError
-from penstock.log.embedded.frame import ALIGN, HEADER_BYTES, Header, body_is_valid, read_header
+from penstock.limits import GATHERED_BYTES, GATHERED_FRAME_BYTES
+from penstock.log.embedded.frame import (
+    ALIGN,
+    CHECKED_BYTES,
+    HEADER_BYTES,
+    LEAN_HEADER,
+    LEAN_KIND,
+    Header,
+    body_is_valid,
+    read_header,
+)
 
 SEGMENT_HEADER_BYTES = 64
 _MAGIC = b"PSTKSEG1"
@@ -64,7 +74,7 @@ def map_file(path: Path) -> memoryview:
         os.close(fd)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
     """A frame, or (header None) a damaged stretch up to `end` whose offsets can only be guessed."""
 
@@ -97,6 +107,51 @@ def walk(
         position = end
     if position < stop and not _is_zero(data, position, stop):
         yield Found(position, stop, None, "the batch is cut short")
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Lean frames that lie next to each other, follow each other, and are valid."""
+
+    offset: int
+    end: int  # the offset after the last message
+    stop: int  # the position after the last frame
+    bodies: list[memoryview]
+
+
+def gather(data: memoryview, start: int, stop: int, seed: int, max_rows: int) -> Gathered | None:
+    """The small frames at `start`, to be decoded together; None if there are not several.
+
+    It takes frames until they have `max_rows` messages or GATHERED_BYTES, or until one that is
+    large, an Arrow frame, damaged or out of line. That one is left to `walk`, with all that is to
+    be said about it; here is only what a topic of many tiny frames needs to be read fast.
+    """
+    bodies: list[memoryview] = []
+    position, rows, first, expected = start, 0, -1, -1
+    room = start + GATHERED_BYTES
+    while position + HEADER_BYTES <= stop and rows < max_rows and position < room:
+        kind, body_bytes, count, offset, _, _, body_check, check = LEAN_HEADER.unpack_from(
+            data, position
+        )
+        body = position + HEADER_BYTES
+        after = body + body_bytes + -body_bytes % ALIGN
+        if (
+            kind != LEAN_KIND
+            or body_bytes > GATHERED_FRAME_BYTES
+            or after > stop
+            or count == 0
+            or (offset != expected and bodies)
+            or check != xxh3_64_intdigest(data[position : position + CHECKED_BYTES], seed)
+            or body_check != xxh3_64_intdigest(data[body:after], seed)
+        ):
+            break
+        if not bodies:
+            first = offset
+        bodies.append(data[body : body + body_bytes])
+        rows += count
+        expected = offset + count
+        position = after
+    return Gathered(first, expected, position, bodies) if len(bodies) > 1 else None
 
 
 def _is_zero(data: memoryview, start: int, stop: int) -> bool:
@@ -167,52 +222,3 @@ class Tail:
 
     def close(self) -> None:
         self._map.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """Where a sealed segment's frames are. Rows: first offset, position, greatest time so far."""
-
-    rows: np.ndarray
-    end: int  # the offset after the segment's last message
-    append_us: int  # of the last frame
-    packed: bool
-
-
-def index_path(segment: Path) -> Path:
-    return segment.with_suffix(".idx")
-
-
-def encode_index(index: Index, segment_bytes: int, seed: int) -> bytes:
-    head = struct.pack("<QQqQ", segment_bytes, index.end, index.append_us, index.packed)
-    body = head + index.rows.astype("<i8").tobytes()
-    return _CHECK.pack(xxh3_64_intdigest(body, seed)) + body
-
-
-def load_index(segment: Path, data: memoryview, seed: int) -> Index:
-    """The index stored beside a segment if it is that segment's, or else one made by walking it."""
-    try:
-        stored = index_path(segment).read_bytes()
-    except OSError:
-        stored = b""
-    if len(stored) >= 40 and _CHECK.unpack_from(stored)[0] == xxh3_64_intdigest(stored[8:], seed):
-        size, end, append_us, packed = struct.unpack_from("<QQqQ", stored, 8)
-        if size == len(data):
-            rows = np.frombuffer(stored, "<i8", offset=40).reshape(-1, 3)
-            return Index(rows, end, append_us, bool(packed))
-    return build_index(data, seed)
-
-
-def build_index(data: memoryview, seed: int) -> Index:
-    """By walking the headers; bodies are checked when they are read."""
-    rows: list[tuple[int, int, int]] = []
-    end = append_us = max_time_us = 0
-    packed = True
-    for found in walk(data, SEGMENT_HEADER_BYTES, len(data), seed, check_bodies=False):
-        if found.header is None:
-            continue
-        max_time_us = max(max_time_us, found.header.max_time_us)
-        rows.append((found.header.offset, found.position, max_time_us))
-        end, append_us = found.header.end, found.header.append_us
-        packed = packed and found.header.codec != 1
-    return Index(np.array(rows, np.int64).reshape(-1, 3), end, append_us, packed and bool(rows))
