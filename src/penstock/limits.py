@@ -71,6 +71,9 @@ MAX_NUMBERED_STREAMS: Final = 100_000
 STREAM_EXPIRY_S: Final = 7 * 86_400.0
 """A numbered stream that was silent this long may be forgotten to make room for a new one."""
 
+MAX_ROW_PRODUCERS: Final = 10_000
+"""Producers of rows (a coordinator each) remembered per partition, in every sidecar."""
+
 MAX_IDEMPOTENCY_KEYS: Final = 500_000
 """`Idempotency-Key` values remembered per partition, newest first: about 90 MB when full."""
 

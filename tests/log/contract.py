@@ -28,6 +28,21 @@ def payloads(reader: Reader, offset: int = 0, **more: int) -> list[bytes]:
     return found
 
 
+def some_rows(*payloads: bytes, streams: tuple[str, ...] = ("s",), seq: int = 0) -> pa.RecordBatch:
+    """Rows for `append_rows`, of several streams in turn."""
+    n = len(payloads)
+    columns = {
+        "time": pa.array([1_000_000 + i for i in range(n)], pa.timestamp("us", "UTC")),
+        "peer": pa.array(["web"] * n),
+        "stream": pa.array([streams[i % len(streams)] for i in range(n)]),
+        "seq": pa.array(range(seq, seq + n), pa.int64()),
+        "key": pa.array([None if i % 2 else b"k%d" % i for i in range(n)], pa.binary()),
+        "meta": pa.array([[("i", str(i))] for i in range(n)], pa.map_(pa.string(), pa.string())),
+        "payload": pa.array(payloads, pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
 class LogContract:
     @pytest.fixture
     def log(self) -> Iterator[Log]:
@@ -179,6 +194,106 @@ class LogContract:
     def test_producer_ids_need_one_partition(self, log: Log) -> None:
         with pytest.raises(LogError, match="one partition"):
             log.create(TOPIC, TopicConfig(ids="producer", partitions=2))
+
+    # --- Rows ---
+
+    def test_rows_are_read_back_whole_between_batches(self, log: Log, writer: Writer) -> None:
+        writer.append([batch(b"first")])
+        given = some_rows(b"a", b"", b"\xff", streams=("s", "~c"), seq=7)
+        assert writer.append_rows(given, producer="p", number=3) == Appended(1, 3)
+        writer.append([batch(b"last", seq=1)])
+        table = rows(log.reader(TOPIC, 0))
+        assert table.schema == SCHEMA
+        assert table.column("offset").to_pylist() == [0, 1, 2, 3, 4]
+        assert table.column("payload").to_pylist() == [b"first", b"a", b"", b"\xff", b"last"]
+        assert table.slice(1, 3).drop_columns(["offset"]).to_pylist() == given.to_pylist()
+
+    def test_a_producers_number_counts_once(self, log: Log, writer: Writer) -> None:
+        assert writer.append_rows(some_rows(b"a", b"b"), producer="p", number=5) == Appended(0, 2)
+        assert writer.append_rows(some_rows(b"c"), producer="q", number=5) == Appended(2, 1)
+        again = writer
+        for _ in range(2):
+            repeat = again.append_rows(some_rows(b"a", b"b"), producer="p", number=5)
+            assert repeat == Appended(0, 2, 2)
+            assert again.append_rows(some_rows(b"x"), producer="p", number=4).repeats == 1
+            again = self.reopen(log, again)
+        assert again.append_rows(some_rows(b"d"), producer="p", number=9) == Appended(3, 1)
+        again.close()
+        assert payloads(log.reader(TOPIC, 0)) == [b"a", b"b", b"c", b"d"]
+
+    def test_the_streams_of_rows_are_data(self, log: Log, writer: Writer) -> None:
+        writer.append_rows(some_rows(b"a", b"b", streams=("s",)), producer="p", number=0)
+        writer.append_rows(some_rows(b"a", b"b", streams=("s", "key:1")), producer="p", number=1)
+        again = self.reopen(log, writer)
+        assert again.append([batch(b"x", stream="s", seq=0)]) == [Appended(4, 1)]
+        assert again.append([batch(b"y", stream="key:1", seq=0)]) == [Appended(5, 1)]
+        again.close()
+
+    def test_more_rows_than_a_frame_holds_are_stored_once(self, log: Log, writer: Writer) -> None:
+        big = [bytes([i]) * (3 << 20) for i in range(20)]
+        assert writer.append_rows(some_rows(*big), producer="p", number=0) == Appended(0, 20)
+        again = self.reopen(log, writer)
+        assert again.append_rows(some_rows(*big), producer="p", number=0) == Appended(0, 20, 20)
+        again.close()
+        assert payloads(log.reader(TOPIC, 0)) == big
+
+    def test_no_rows_change_nothing(self, log: Log, writer: Writer) -> None:
+        writer.append([batch(b"a")])
+        assert writer.append_rows(some_rows(), producer="p", number=0) == Appended(1, 0)
+        assert writer.append_rows(some_rows(b"b"), producer="p", number=0) == Appended(1, 1)
+
+    def test_rows_that_cannot_be_stored_are_refused(self, log: Log, writer: Writer) -> None:
+        good = some_rows(b"a")
+        nulls = good.set_column(6, "payload", pa.array([None], pa.binary()))
+        texts = good.set_column(3, "seq", pa.array(["x"]))
+        for bad, why in (
+            (good.drop_columns(["seq"]), "missing: seq"),
+            (good.append_column("offset", pa.array([1])), "not known: offset"),
+            (nulls, "'payload' has nulls"),
+            (texts, "column 'seq'"),
+        ):
+            with pytest.raises(LogError, match=why):
+                writer.append_rows(bad, producer="p", number=0)
+        for producer, number in (("", 0), ("a\nb", 0), ("p", -1)):
+            with pytest.raises(LogError):
+                writer.append_rows(good, producer=producer, number=number)
+        assert log.reader(TOPIC, 0).end() == 0
+
+    def test_rows_and_batches_share_the_queue_in_order(self, log: Log, writer: Writer) -> None:
+        told: list[Appended] = []
+
+        async def go() -> None:
+            writer.start()
+            for i in range(50):
+                writer.submit(batch(b"b%d" % i, seq=i), told.append)  # type: ignore[arg-type]
+                given = some_rows(b"r%d" % i, b"s%d" % i)
+                writer.submit_rows(given, "p", i, told.append)  # type: ignore[arg-type]
+            assert writer.pending_bytes > 0
+            await writer.drain()
+            assert writer.pending_bytes == 0
+            writer.close()
+
+        asyncio.run(go())
+        assert told == [Appended(3 * i + j, 1 + j) for i in range(50) for j in (0, 1)]
+        expected = [b"%c%d" % (c, i) for i in range(50) for c in b"brs"]
+        assert payloads(log.reader(TOPIC, 0)) == expected
+
+    def test_upkeep_keeps_the_numbers_of_producers(self, log: Log, writer: Writer) -> None:
+        for i in range(1200):
+            if i % 3:
+                writer.append_rows(some_rows(b"%d" % i), producer=f"p{i % 2}", number=i)
+            else:
+                writer.append([batch(b"%d" % i, stream="s", seq=i)])
+        before = rows(log.reader(TOPIC, 0)).to_pylist()
+        writer.close()
+        log.maintain(TOPIC)
+        assert rows(log.reader(TOPIC, 0)).to_pylist() == before
+        again = log.writer(TOPIC, 0)
+        assert again.append_rows(some_rows(b"x"), producer="p1", number=1199).repeats == 1
+        assert again.append_rows(some_rows(b"x"), producer="p0", number=1198).repeats == 1
+        assert again.append([batch(b"x", stream="s", seq=1197)]) == [Appended(1197, 1, 1)]
+        assert again.append_rows(some_rows(b"x"), producer="p1", number=1200) == Appended(1200, 1)
+        again.close()
 
     # --- Group commit ---
 

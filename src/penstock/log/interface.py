@@ -5,6 +5,7 @@ Promised:
 - `append` returns, and `submit` calls back, only once the messages are durable. A message is either
   there whole or not at all, whatever is killed at whatever moment.
 - Messages of one stream keep their order within a partition.
+- Rows are idempotent by their producer's number (`append_rows`), also after a restart.
 - A numbered stream (see `penstock.message`) is idempotent: a repeat is a no-op that gives back the
   first offset, also after a restart. So is an `Idempotency-Key`, within the limits of `limits.py`.
 - Readers see only what is durable, and every batch they are given has passed its checksum.
@@ -111,6 +112,24 @@ class Writer(Protocol):
         Calls of `done` come in the order of `submit`. Everything that is queued while an fsync is
         under way shares the next one. `done` must not raise.
         """
+
+    def append_rows(self, rows: pa.RecordBatch, *, producer: str, number: int) -> Appended:
+        """Make rows durable, once for each number of their producer. The blocking way.
+
+        `rows` has the columns of `SCHEMA` without `offset`, of any mixture of streams. Their peer,
+        stream and seq are data: nothing is dropped by them, and a number of theirs is not taken as
+        seen. What makes a repeat a no-op is (producer, number): the numbers of a producer rise, with
+        gaps or without, and one at or below its last is not stored again (`offset` is then that of
+        the last number, or -1 for an older one). Send the next number only once the one before
+        was answered: a number that was refused and overtaken would count as stored.
+
+        Many rows are stored as several frames; a crash or a full disk may leave the first of them.
+        Sending the number again, with the same rows, adds the rest, and until that is done
+        the producer's next number is refused (OutOfOrder). No rows: nothing happens.
+        """
+
+    def submit_rows(self, rows: pa.RecordBatch, producer: str, number: int, done: Done) -> None:
+        """The same from the event loop's thread, after `start`; `done` as for `submit`."""
 
     async def drain(self) -> None:
         """Wait until nothing is pending."""

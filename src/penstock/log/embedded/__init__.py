@@ -6,7 +6,7 @@
     DATA/topics/NAMESPACE/TOPIC/0000/                 partition 0
         00000000000000000000.seg                      a segment, named for its first offset
         00000000000000000000.idx                      its sparse index, once re-packed (a hint)
-        00000000000000000000.prd                      what it holds of numbered streams (a hint)
+        00000000000000000000.prd                      what it holds of numbers, and every last one
         tail                                          how far readers may read
         lock                                          who writes
 
@@ -26,9 +26,11 @@ with it the way to the next frame. Codecs:
 
     1  lean   what the edge appends: the buffers of an Arrow batch without its metadata, with streams
               and meta run-length encoded (frame.py has the layout). Cheap for a batch of one.
-    2  arrow  what re-packing leaves: one Arrow IPC stream (schema, dictionaries, one record batch of
-              about ten thousand rows), optionally compressed with lz4 or zstd. Any Arrow reader opens
-              the body as it is.
+    2  arrow  what re-packing leaves, and rows that were appended as such: one Arrow IPC stream (schema,
+              dictionaries, one record batch of about ten thousand rows), when re-packed optionally
+              compressed with lz4 or zstd. Any Arrow reader opens the body as it is. The schema's
+              metadata says which rows were appended as rows, and the last number of each of their
+              producers (arrow.py): their own streams and numbers are data, and not learnt.
 
 `tail` is 64 bytes, mapped by writer and readers: the active segment, the byte up to which it is
 durable, the end offset, the time of the last append, and a check. The writer stores it after every
@@ -64,9 +66,10 @@ host underneath makes of that is theirs.
 
 # Re-packing and retention
 
-`keeper.py` rewrites a sealed segment of lean frames as Arrow frames into a new file and renames it over
-the old one; readers that have the old one mapped keep it. Retention unlinks whole sealed segments, oldest
-first. Neither touches the active segment, so both run beside the writer, in another process.
+`keeper.py` rewrites a sealed segment of lean or small frames as Arrow frames of a good size into a new file
+and renames it over the old one; readers that have the old one mapped keep it. Retention unlinks whole sealed
+segments, oldest first, but keeps the newest sidecar, which has the last number of every stream. Neither
+touches the active segment, so both run beside the writer, in another process.
 """
 
 from penstock.log.embedded.engine import EmbeddedLog

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.errors import CorruptBatch
 from penstock.limits import PREALLOCATE_BYTES, SEGMENT_FRAMES
-from penstock.log.embedded.codec import frame_runs
+from penstock.log.embedded.frame import body_of
 from penstock.log.embedded.producers import Producers
 from penstock.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
@@ -76,8 +76,7 @@ class ActiveSegment:
         data = map_file(path)
         for found in walk(data, SEGMENT_HEADER_BYTES, len(data), self._seed):
             if found.header is not None and found.damage is None:
-                for run in frame_runs(data, found.position, found.header):
-                    producers.replay(run, found.header.append_us)
+                producers.learn(body_of(data, found.position, found.header), found.header)
 
     def _recover_last(self, base: int, producers: Producers) -> None:
         path = segment_path(self._folder, base)
@@ -97,8 +96,7 @@ class ActiveSegment:
                 self.end = last + 1
             if found.header is not None and found.damage is None:
                 self.end, self._append_us = found.header.end, found.header.append_us
-                for run in frame_runs(data, found.position, found.header):
-                    producers.replay(run, found.header.append_us)
+                producers.learn(body_of(data, found.position, found.header), found.header)
             self.position = found.end
             self.frames += 1
         if known is not None and known.base == base and known.end > self.end:
@@ -116,8 +114,8 @@ class ActiveSegment:
 
     # --- Appending -----------------------------------------------------------------------------
 
-    def write(self, parts: Sequence[Buffer], end: int, append_us: int) -> float:
-        """Append one frame and make it durable; says how long the disk took, in seconds.
+    def write(self, parts: Sequence[Buffer], frames: int, end: int, append_us: int) -> float:
+        """Append frames and make them durable; says how long the disk took, in seconds.
 
         On OSError nothing has changed, as far as readers and the next append can tell.
         """
@@ -132,7 +130,7 @@ class ActiveSegment:
             raise
         self.position += size
         self.end = end
-        self.frames += 1
+        self.frames += frames
         self._append_us = append_us
         self._publish()
         self._fill_ahead(size)

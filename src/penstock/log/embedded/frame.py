@@ -1,5 +1,5 @@
 """Frame headers and checks. The format is described in `__init__.py`, the bodies in `lean.py` and
-`codec.py`."""
+`arrow.py`."""
 
 from __future__ import annotations
 
@@ -76,6 +76,12 @@ def read_header(data: Buffer, position: int, seed: int) -> Header | None:
     if codec not in (LEAN, ARROW) or body_bytes > MAX_FRAME_BYTES or count == 0:
         return None
     return Header(codec, body_bytes, count, offset, append_us, max_us, body_check)
+
+
+def body_of(data: memoryview, position: int, header: Header) -> memoryview:
+    """The body of the frame at `position`, without padding."""
+    start = position + HEADER_BYTES
+    return data[start : start + header.body_bytes]
 
 
 def body_is_valid(data: Buffer, position: int, header: Header, seed: int) -> bool:

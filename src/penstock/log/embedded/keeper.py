@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.errors import LogLocked
-from penstock.limits import PACKED_BYTES, PACKED_ROWS
 from penstock.log.embedded.active import sync_folder, write_durably
-from penstock.log.embedded.codec import decode_arrow, encode_arrow
-from penstock.log.embedded.frame import ARROW, HEADER_BYTES, Header
+from penstock.log.embedded.arrow import max_time_us
+from penstock.log.embedded.frame import body_of
 from penstock.log.embedded.index import Index, encode_index, index_path, load_index
-from penstock.log.embedded.lean_decode import decode_lean
 from penstock.log.embedded.lock import FileLock
+from penstock.log.embedded.merging import Frame, grouped, is_good, merged
 from penstock.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
     map_file,
@@ -31,8 +28,6 @@ from penstock.log.embedded.segment import (
     walk,
 )
 from penstock.log.interface import TopicConfig
-
-_Frame = tuple[Header, memoryview]
 
 
 def keep(folder: Path, seed: int, config: TopicConfig) -> None:
@@ -58,13 +53,16 @@ def _pack(path: Path, base: int, seed: int, compression: str) -> None:
     if is_packed(path):
         return
     data = map_file(path)
-    frames: list[_Frame] = []
+    frames: list[Frame] = []
     for found in walk(data, SEGMENT_HEADER_BYTES, len(data), seed):
         if found.header is None or found.damage is not None:
             return
-        start = found.position + HEADER_BYTES
-        frames.append((found.header, data[start : start + found.header.body_bytes]))
+        frames.append(Frame(found.header, body_of(data, found.position, found.header)))
     if not frames:
+        return
+    groups = list(grouped(frames))
+    if compression == "none" and all(is_good(group) for group in groups):
+        write_durably(index_path(path), encode_index(load_index(path, data, seed), len(data), seed))
         return
     temporary = path.with_name(path.name + ".tmp")
     rows: list[tuple[int, int, int]] = []
@@ -72,51 +70,19 @@ def _pack(path: Path, base: int, seed: int, compression: str) -> None:
     with temporary.open("wb") as file:
         os.chmod(temporary, 0o600)
         file.write(segment_header(base, seed))
-        for batch, append_us in _batches(frames):
-            offset = int(batch.column(0)[0].as_py())
-            parts = encode_arrow(
-                batch, offset, append_us, None if compression == "none" else compression, seed
-            )
-            max_us = max(max_us, _max_time_us(batch))
-            rows.append((offset, file.tell(), max_us))
-            file.writelines(parts)
+        for group in groups:
+            for piece in merged(group):
+                max_us = max(max_us, max_time_us(piece.rows))
+                rows.append((piece.offset, file.tell(), max_us))
+                file.writelines(piece.encode(None if compression == "none" else compression, seed))
         file.flush()
         os.fsync(file.fileno())
         size = file.tell()
     os.rename(temporary, path)
     sync_folder(path.parent)
-    last = frames[-1][0]
+    last = frames[-1].header
     index = Index(np.array(rows, np.int64), last.end, last.append_us, packed=True)
     write_durably(index_path(path), encode_index(index, size, seed))
-
-
-def _max_time_us(batch: pa.RecordBatch) -> int:
-    return int(np.max(batch.column(1).cast(pa.int64()).to_numpy()))
-
-
-def _batches(frames: list[_Frame]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The same messages in batches of a good size, with the time of their last append."""
-    group: list[_Frame] = []
-    rows = size = 0
-    for frame in frames:
-        header, body = frame
-        if header.codec == ARROW:  # packed before a crash kept its index from being written
-            if group:
-                yield _merge(group)
-                group, rows, size = [], 0, 0
-            yield decode_arrow(body, header), header.append_us
-            continue
-        group.append(frame)
-        rows, size = rows + header.count, size + header.body_bytes
-        if rows >= PACKED_ROWS or size >= PACKED_BYTES:
-            yield _merge(group)
-            group, rows, size = [], 0, 0
-    if group:
-        yield _merge(group)
-
-
-def _merge(group: list[_Frame]) -> tuple[pa.RecordBatch, int]:
-    return decode_lean([body for _, body in group], group[0][0].offset), group[-1][0].append_us
 
 
 def _retain(folder: Path, sealed: list[int], seed: int, config: TopicConfig) -> None:
@@ -131,14 +97,25 @@ def _retain(folder: Path, sealed: list[int], seed: int, config: TopicConfig) -> 
         too_much = size_bytes is not None and total > size_bytes
         if not too_much:
             if age_s is None:
-                return
+                break
             index = load_index(path, map_file(path), seed)
             if index.append_us >= oldest_us:
-                return
+                break
         total -= sizes[base]
         # The segment goes first: an index or sidecar without one is litter, never wrong.
         path.unlink()
         index_path(path).unlink(missing_ok=True)
-        if base != sealed[-1]:
-            # The newest sidecar holds the highest number of every stream, and must stay.
-            path.with_suffix(".prd").unlink(missing_ok=True)
+    _drop_old_sidecars(folder)
+
+
+def _drop_old_sidecars(folder: Path) -> None:
+    """Those whose segment is gone, but for the newest, which has the number of every stream.
+
+    One that belongs to the active segment (sealing it failed half-way) does not count: recovery
+    leaves it aside.
+    """
+    active = segment_bases(folder)[-1]
+    found = (path for path in folder.glob("*.prd") if path.stem.isdigit())
+    for path in sorted(path for path in found if int(path.stem) < active)[:-1]:
+        if not path.with_suffix(".seg").exists():
+            path.unlink(missing_ok=True)

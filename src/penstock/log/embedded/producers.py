@@ -2,11 +2,12 @@
 
 Per numbered stream: the highest sequence number, and *runs*: stretches of sequence numbers that were
 stored one after another, with the offset of the first, so that a repeat gets the offset it had. Per
-`Idempotency-Key`: a digest and the offset. Nothing is remembered of streams that the edge made up.
+`Idempotency-Key`: a digest and the offset. Per producer of rows: its last number (`row_numbers.py`).
+Nothing is remembered of streams that the edge made up.
 
 All of it can be derived from the segments. So that recovery need not read them, sealing a segment writes
-a sidecar: what that segment added, and the highest number of every stream known by then (which must
-outlive the segments themselves). A sidecar that is missing or damaged is replaced by a walk.
+a sidecar: what that segment added, and the highest number of every stream and producer known by then
+(which must outlive the segments themselves). A sidecar that is missing or damaged is replaced by a walk.
 
 The memory is bounded (limits.py). Forgetting is never silent where it would lose a message: a number below
 the highest that was never stored is refused as OutOfOrder, as long as the runs are complete; once old
@@ -35,7 +36,10 @@ from penstock.limits import (
     STREAM_EXPIRY_S,
     STREAM_RUNS,
 )
-from penstock.log.embedded.lean import Run
+from penstock.log.embedded.arrow import arrow_runs, read_provenance
+from penstock.log.embedded.frame import LEAN, Header
+from penstock.log.embedded.lean import Run, lean_runs
+from penstock.log.embedded.row_numbers import RowNumbers
 from penstock.log.interface import Appended
 from penstock.message import CONNECTION_STREAM, KEY_STREAM, Batch
 
@@ -94,6 +98,7 @@ class Producers:
         self._keys: dict[bytes, int] = {}
         self._runs = 0
         self._undo: list[Callable[[], None]] = []
+        self.rows = RowNumbers()
 
     def admit(self, batch: Batch, offset: int) -> tuple[Batch | None, Appended]:
         """What of the batch is new (None: nothing), and where it is or will be.
@@ -174,12 +179,14 @@ class Producers:
         del self._streams[name]
 
     def commit(self) -> None:
+        self.rows.commit()
         if not self._undo:
             return
         self._undo.clear()
         self._trim()
 
     def rollback(self) -> None:
+        self.rows.rollback()
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
@@ -196,8 +203,18 @@ class Producers:
             for stream in self._streams.values():
                 self._runs -= stream.trim(max(1, len(stream.runs) // 2))
 
-    def replay(self, run: Run, append_us: int) -> None:
-        """Learn from what is on disk."""
+    def learn(self, body: memoryview, header: Header) -> None:
+        """From a frame that has passed its check; frames come oldest first."""
+        if header.codec == LEAN:
+            runs = lean_runs(body, header.offset)
+        else:
+            provenance = read_provenance(body)
+            self.rows.learn(provenance.numbers, header.append_us)
+            runs = arrow_runs(body, header, provenance)
+        for run in runs:
+            self._replay(run, header.append_us)
+
+    def _replay(self, run: Run, append_us: int) -> None:
         if self._producer_ids:
             name = ("", "")
         elif run.stream.startswith(CONNECTION_STREAM):
@@ -232,7 +249,7 @@ class Producers:
                 break
             digests.append(digest)
             offsets.append(offset)
-        json = orjson.dumps(streams)
+        json = orjson.dumps({"streams": streams, "rows": self.rows.to_json()})
         body = b"".join(
             (json, *reversed(digests), struct.pack(f"<{len(offsets)}q", *reversed(offsets)))
         )
@@ -251,7 +268,9 @@ class Producers:
             return False
         _, json_bytes, keys = _HEAD.unpack_from(data)
         at = _HEAD.size + json_bytes
-        for peer, name, last, used_us, complete, runs in orjson.loads(data[_HEAD.size : at]):
+        stored = orjson.loads(data[_HEAD.size : at])
+        self.rows.load(stored["rows"])
+        for peer, name, last, used_us, complete, runs in stored["streams"]:
             stream = self._streams.setdefault((peer, name), _Stream(last, used_us))
             stream.last, stream.used_us = max(stream.last, last), max(stream.used_us, used_us)
             stream.complete = stream.complete and complete

@@ -22,14 +22,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
+import pyarrow as pa
+
 from penstock.errors import CorruptBatch, LogClosed, LogError, LogFull, PenstockError
-from penstock.limits import DISK_RETRY_S, MAX_FRAME_BYTES, MAX_GROUP_BYTES
+from penstock.limits import DISK_RETRY_S
 from penstock.log.embedded.active import ActiveSegment
-from penstock.log.embedded.lean import encode_lean, size_bound
+from penstock.log.embedded.group import Group, Queue, next_group
 from penstock.log.embedded.lock import FileLock
 from penstock.log.embedded.producers import Producers
+from penstock.log.embedded.rows import RowsPart, Whole, split
 from penstock.log.interface import Appended, Done, TopicConfig
-from penstock.message import Batch, Buffer
+from penstock.message import Batch
 
 FSYNC_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -55,20 +58,6 @@ class Commits:
         self.fsync_buckets[-1] += 1
 
 
-@dataclass(slots=True)
-class _Group:
-    """What one fsync covers, and whom to tell."""
-
-    parts: list[Buffer]  # the frame; empty if all were repeats, or refused
-    end: int
-    append_us: int
-    sidecar: bytes | None  # seal the segment first
-    waiting: list[tuple[Done, Appended | PenstockError]]
-    messages: int
-    size_bytes: int
-    took_s: float = 0.0
-
-
 class PartitionWriter:
     def __init__(
         self,
@@ -90,7 +79,7 @@ class PartitionWriter:
         except BaseException:
             self._lock.release()
             raise
-        self._queue: deque[tuple[Batch, Done]] = deque()
+        self._queue: Queue = deque()
         self._pending_bytes = 0
         self._pending_messages = 0
         self._end = self._segment.end
@@ -102,7 +91,7 @@ class PartitionWriter:
         self._kicked = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: asyncio.Event | None = None
-        self._work: SimpleQueue[_Group | None] = SimpleQueue()
+        self._work: SimpleQueue[Group | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._age_timer: asyncio.TimerHandle | None = None
         self.commits = Commits()
@@ -132,6 +121,19 @@ class PartitionWriter:
             raise LogClosed(f"{self._what} is closed")
         results: list[Appended | PenstockError] = []
         self._queue.extend((batch, results.append) for batch in batches)
+        self._run_queue()
+        return [_or_raise(result) for result in results]
+
+    def append_rows(self, rows: pa.RecordBatch, *, producer: str, number: int) -> Appended:
+        assert self._loop is None, "after start() use submit_rows()"
+        if self._closed:
+            raise LogClosed(f"{self._what} is closed")
+        results: list[Appended | PenstockError] = []
+        self._queue.extend(self._parts(rows, producer, number, results.append))
+        self._run_queue()
+        return _or_raise(results[0]) if results else Appended(self._end, 0)
+
+    def _run_queue(self) -> None:
         while self._queue:
             group = self._next_group()
             failure: OSError | None = None
@@ -140,12 +142,6 @@ class PartitionWriter:
             except OSError as error:
                 failure = error
             self._settle(group, failure)
-        done: list[Appended] = []
-        for result in results:
-            if isinstance(result, PenstockError):
-                raise result
-            done.append(result)
-        return done
 
     def seal(self, *, least_frames: int = 1) -> None:
         """Close the active segment, so that it can be re-packed, if it has that many frames."""
@@ -171,10 +167,26 @@ class PartitionWriter:
         self._queue.append((batch, done))
         self._pending_bytes += len(batch.payload)
         self._pending_messages += batch.count
-        if not self._busy and not self._kicked:
-            # At the end of this turn of the loop: all that it reads from its sockets is one group.
-            self._kicked = True
-            self._loop.call_soon(self._kick)
+        self._kick_soon()
+
+    def submit_rows(self, rows: pa.RecordBatch, producer: str, number: int, done: Done) -> None:
+        assert self._loop is not None
+        if self._closed:
+            self._loop.call_soon(done, LogClosed(f"{self._what} is closed"))
+            return
+        try:
+            waiting = self._parts(rows, producer, number, done)
+        except PenstockError as error:
+            self._loop.call_soon(done, error)
+            return
+        if not waiting:
+            self._loop.call_soon(done, Appended(self._end, 0))
+            return
+        self._queue.extend(waiting)
+        for part, _ in waiting:
+            self._pending_bytes += part.size_bytes
+            self._pending_messages += part.count
+        self._kick_soon()
 
     async def drain(self) -> None:
         assert self._idle is not None
@@ -195,6 +207,13 @@ class PartitionWriter:
             self._queue.popleft()[1](LogClosed(f"{self._what} is closed"))
         self._segment.close()
         self._lock.release()
+
+    def _kick_soon(self) -> None:
+        if not self._busy and not self._kicked:
+            # At the end of this turn of the loop: all that it reads from its sockets is one group.
+            assert self._loop is not None
+            self._kicked = True
+            self._loop.call_soon(self._kick)
 
     def _kick(self) -> None:
         self._kicked = False
@@ -222,7 +241,7 @@ class PartitionWriter:
             except RuntimeError:  # the loop is closed: nobody is left to tell
                 return
 
-    def _settled(self, group: _Group, failure: OSError | None) -> None:
+    def _settled(self, group: Group, failure: OSError | None) -> None:
         self._busy = False
         try:
             self._settle(group, failure)
@@ -243,59 +262,38 @@ class PartitionWriter:
             self._config.segment_bytes, self._config.segment_age_s
         )
 
-    def _next_group(self) -> _Group:
-        """Take what waits, up to the limit of a group, and encode it."""
+    def _parts(
+        self, rows: pa.RecordBatch, producer: str, number: int, done: Done
+    ) -> list[tuple[RowsPart, Done]]:
+        if self._config.ids == "producer":
+            raise LogError(
+                f"{self._what} takes its ids from its producer; append batches, not rows"
+            )
+        parts = split(rows, producer, number)
+        whole = Whole(len(parts), rows.num_rows, done)
+        return [(part, whole.settled) for part in parts]
+
+    def _next_group(self) -> Group:
         # The sidecar must not know of this group, which may yet fail: it is made first.
         sidecar = None
         if self._needs_seal():
             sidecar = self._producers.sidecar(self._segment.base, self._seed)
         refusal = self._refusal if time.monotonic() < self._refuse_until_s else None
-        waiting: list[tuple[Done, Appended | PenstockError]] = []
-        fresh: list[Batch] = []
-        end = self._end
-        size = messages = payload_bytes = 0
-        while self._queue:
-            batch, done = self._queue[0]
-            bound = size_bound(batch)
-            if fresh and size + bound > MAX_GROUP_BYTES:
-                break
-            self._queue.popleft()
-            messages += batch.count
-            payload_bytes += len(batch.payload)
-            try:
-                if refusal is not None:
-                    raise refusal
-                if bound > MAX_FRAME_BYTES:
-                    raise LogError(f"a batch of {bound} bytes is over {MAX_FRAME_BYTES}")
-                new, result = self._producers.admit(batch, end)
-            except PenstockError as error:
-                waiting.append((done, error))
-                continue
-            waiting.append((done, result))
-            if new is not None:
-                fresh.append(new)
-                end += new.count
-                size += bound
-        append_us = time.time_ns() // 1000
-        parts = encode_lean(fresh, self._end, append_us, self._seed) if fresh else []
-        return _Group(
-            parts,
-            end,
-            append_us,
-            sidecar if parts or not waiting else None,
-            waiting,
-            messages,
-            payload_bytes,
-        )
+        group = next_group(self._queue, self._producers, self._end, self._seed, refusal)
+        if group.parts or not group.waiting:
+            group.sidecar = sidecar
+        return group
 
-    def _commit(self, group: _Group) -> None:
+    def _commit(self, group: Group) -> None:
         if group.sidecar is not None:
             self._segment.seal(group.sidecar)
             self._must_seal = False
         if group.parts:
-            group.took_s = self._segment.write(group.parts, group.end, group.append_us)
+            group.took_s = self._segment.write(
+                group.parts, group.frames, group.end, group.append_us
+            )
 
-    def _settle(self, group: _Group, failure: OSError | None) -> None:
+    def _settle(self, group: Group, failure: OSError | None) -> None:
         error: LogError | None = None
         if failure is None:
             self._producers.commit()
@@ -322,3 +320,9 @@ class PartitionWriter:
                 f"{self._what}: the disk is full ({failure.strerror}); nothing was stored"
             )
         return LogError(f"{self._what}: the disk failed ({failure.strerror}); nothing was stored")
+
+
+def _or_raise(result: Appended | PenstockError) -> Appended:
+    if isinstance(result, PenstockError):
+        raise result
+    return result

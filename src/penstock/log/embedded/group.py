@@ -1,0 +1,91 @@
+"""A group: what one fsync covers. Everything that waits, up to a limit, encoded as few frames."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from penstock.errors import LogError, PenstockError
+from penstock.limits import MAX_FRAME_BYTES, MAX_GROUP_BYTES
+from penstock.log.embedded.arrow import Provenance, encode_arrow
+from penstock.log.embedded.lean import encode_lean, size_bound
+from penstock.log.embedded.producers import Producers
+from penstock.log.embedded.rows import RowsPart
+from penstock.log.interface import Appended, Done
+from penstock.message import Batch, Buffer
+
+Queue = deque[tuple[Batch | RowsPart, Done]]
+
+
+@dataclass(slots=True)
+class Group:
+    end: int  # the offset after its last message
+    append_us: int
+    parts: list[Buffer] = field(default_factory=list)  # empty if all were repeats, or refused
+    frames: int = 0
+    waiting: list[tuple[Done, Appended | PenstockError]] = field(default_factory=list)
+    messages: int = 0
+    size_bytes: int = 0  # of payloads and rows, as they were counted when they were queued
+    sidecar: bytes | None = None  # seal the segment first
+    took_s: float = 0.0
+
+
+def next_group(
+    queue: Queue, producers: Producers, end: int, seed: int, refusal: LogError | None
+) -> Group:
+    """Take what waits and encode it: neighbouring batches as one lean frame, rows as Arrow frames."""
+    group = Group(end, time.time_ns() // 1000)
+    batches: list[Batch] = []
+    size = 0
+    while queue:
+        item, done = queue[0]
+        bound = item.size_bound if isinstance(item, RowsPart) else size_bound(item)
+        if size and size + bound > MAX_GROUP_BYTES:
+            break
+        queue.popleft()
+        group.messages += item.count
+        group.size_bytes += item.size_bytes
+        try:
+            if refusal is not None:
+                raise refusal
+            if bound > MAX_FRAME_BYTES:
+                raise LogError(f"a batch of {bound} bytes is over {MAX_FRAME_BYTES}")
+            if isinstance(item, RowsPart):
+                _close_lean(group, batches, seed)
+                result = _add_rows(group, item, producers, seed)
+                new = result.count - result.repeats
+            else:
+                fresh, result = producers.admit(item, group.end)
+                new = 0
+                if fresh is not None:
+                    batches.append(fresh)
+                    new = fresh.count
+                    group.end += new
+        except PenstockError as error:
+            group.waiting.append((done, error))
+            continue
+        group.waiting.append((done, result))
+        size += bound if new else 0
+    _close_lean(group, batches, seed)
+    return group
+
+
+def _close_lean(group: Group, batches: list[Batch], seed: int) -> None:
+    if batches:
+        first = group.end - sum(batch.count for batch in batches)
+        group.parts += encode_lean(batches, first, group.append_us, seed)
+        group.frames += 1
+        batches.clear()
+
+
+def _add_rows(group: Group, part: RowsPart, producers: Producers, seed: int) -> Appended:
+    fresh, result, reached = producers.rows.admit(part, group.end)
+    if fresh is not None:
+        provenance = Provenance(((0, fresh.count),), (reached,))
+        group.parts += encode_arrow(
+            fresh.rows, group.end, group.append_us, seed, provenance=provenance
+        )
+        group.frames += 1
+        group.end += fresh.count
+    return result
