@@ -73,5 +73,13 @@ class CorruptBatch(LogError):
         super().__init__(f"{path}, byte {position}: {reason}; {span} cannot be read")
 
 
+class OffsetsLost(LogError):
+    """Messages that were to be read are gone: retention took them, or they are corrupt."""
+
+
+class NoJava(PenstockError):
+    """There is no Java that Spark can run on."""
+
+
 class Unavailable(PenstockError):
     """The other side (an edge process, the admin API) does not answer."""

@@ -183,6 +183,16 @@ MAX_COMPONENTS: Final = 1000
 MAX_PROBLEMS: Final = 200
 """Mistakes reported for one file; the rest is counted."""
 
+# --- Spark --------------------------------------------------------------------------------------
+SPARK_ROWS: Final = 10_000
+"""Rows of an Arrow batch on its way into or out of Spark: with fewer, each costs more."""
+
+SPARK_BATCH_BYTES: Final = 16 * MiB
+"""Bytes of such a batch, where messages are large: Spark keeps a few in memory for every task."""
+
+SPARK_TASK_FAILURES: Final = 4
+"""Tries of a task before its query fails: a Python worker may be killed for want of memory."""
+
 # --- The supervisor ---------------------------------------------------------------------------
 RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 5.0

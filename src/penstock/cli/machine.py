@@ -20,10 +20,11 @@ from enum import Enum
 from pathlib import Path
 
 from penstock.cli.output import human_bytes
+from penstock.errors import NoJava
 from penstock.limits import MAX_CONNECTIONS, SEGMENT_BYTES, GiB, MiB
+from penstock.spark.java import ADVICE, find_java, javas
 
 _MIN_PYTHON = (3, 11)
-_MIN_JAVA = 17
 _GOOD_FREE_BYTES = 10 * GiB
 _GOOD_SYNC_S = 0.005
 _SYNCS = 20
@@ -112,42 +113,12 @@ def uv() -> Finding:
 
 def java() -> Finding:
     """Any Java of the right age: where JAVA_HOME points, on the path, or where systems put it."""
-    too_old: list[str] = []
-    for how, path in _javas():
-        version = _java_version(path)
-        if version is None:
-            continue
-        found = f"{version} at {path} ({how})"
-        if version >= _MIN_JAVA:
-            return Finding(Verdict.OK, "Java", found)
-        too_old.append(found)
-    advice = (
-        f"for flows with links and sinks, which run on Spark: install Java {_MIN_JAVA} or later "
-        f"(Debian: `apt install openjdk-{_MIN_JAVA}-jre-headless`), or set JAVA_HOME"
-    )
-    return Finding(Verdict.ADVICE, "Java", "; ".join(too_old) or "not found", advice)
-
-
-def _javas() -> Iterator[tuple[str, Path]]:
-    if home := os.environ.get("JAVA_HOME"):
-        yield "JAVA_HOME", Path(home) / "bin" / "java"
-    if on_path := shutil.which("java"):
-        yield "on the path", Path(on_path)
-    for root in (Path("/usr/lib/jvm"), Path.home() / ".sdkman/candidates/java", Path("/opt")):
-        try:
-            yield from (
-                (f"in {root}", path) for path in sorted(root.glob("*/bin/java"), reverse=True)
-            )
-        except OSError:
-            continue
-
-
-def _java_version(path: Path) -> int | None:
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', _ask([str(path), "-version"]))
-    if match is None:
-        return None
-    # Up to 8 the second number counts: "1.8".
-    return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
+    try:
+        return Finding(Verdict.OK, "Java", str(find_java()))
+    except NoJava:
+        found = "; ".join(map(str, javas())) or "not found"
+        advice = f"for flows with links and sinks, which run on Spark: {ADVICE}"
+        return Finding(Verdict.ADVICE, "Java", found, advice)
 
 
 def _ask(command: list[str]) -> str:

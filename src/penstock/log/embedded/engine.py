@@ -109,6 +109,10 @@ class EmbeddedLog:
     def config(self, name: TopicName) -> TopicConfig:
         return self._load(name)[0]
 
+    def identity(self, name: TopicName) -> int:
+        """A number that another topic has, should this one be deleted and made anew."""
+        return self._load(name)[1]
+
     def describe(self, name: TopicName) -> TopicInfo:
         config, seed = self._load(name)
         return TopicInfo(

@@ -120,6 +120,36 @@ class PartitionReader:
                     return first + int(hits[0])
         return state.end
 
+    def advance(self, offset: int, stop: int, max_bytes: int) -> tuple[int, int]:
+        """How far `max_bytes` of what is stored reach from `offset`, at most to `stop`.
+
+        Gives that offset, and the bytes up to there. Inside a frame it is an estimate, as if all its
+        messages had one size; nothing but headers is read.
+        """
+        state = self._state()
+        used_bytes = 0
+        while offset < min(stop, state.end):
+            bases = self._segments(state)
+            at = max(0, bisect_right(bases, offset) - 1)
+            upper = bases[at + 1] if at + 1 < len(bases) else state.end
+            segment = self._map(bases[at], state)
+            if segment is None:  # retention takes it: it costs nothing to read
+                offset = min(stop, upper)
+                continue
+            rows = self._index(segment, state).rows
+            offsets = np.append(rows[:, 0], upper)
+            positions = np.append(
+                rows[:, 1], len(segment.data) if segment.sealed else state.position
+            )
+            here, there = np.interp([offset, min(stop, upper)], offsets, positions)
+            left_bytes = max_bytes - used_bytes
+            if there - here > left_bytes:
+                reached = int(np.interp(here + left_bytes, positions, offsets))
+                return max(offset, reached), used_bytes + left_bytes
+            used_bytes += int(there - here)
+            offset = min(stop, upper)
+        return offset, used_bytes
+
     def wait(self, offset: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         pause_s = 0.001

@@ -1,0 +1,94 @@
+"""Finding a Java that Spark can run on, without starting Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import NoJava
+
+MIN_JAVA = 17
+_ANSWER_S = 10.0
+"""How long a Java may take to say its version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    version: int
+    program: Path
+    how: str  # it was found: "JAVA_HOME", "on the path", "in /usr/lib/jvm"
+
+    @property
+    def home(self) -> Path:
+        """What JAVA_HOME has to say. Links are followed: /usr/bin/java is one."""
+        return self.program.resolve().parent.parent
+
+    def __str__(self) -> str:
+        return f"{self.version} at {self.program} ({self.how})"
+
+
+def find_java() -> Java:
+    """The first Java that is new enough. NoJava says what was found instead, and what to do."""
+    too_old: list[str] = []
+    for java in javas():
+        if java.version >= MIN_JAVA:
+            return java
+        too_old.append(str(java))
+    found = f"found only {'; '.join(too_old)}" if too_old else "found none"
+    raise NoJava(f"Spark needs Java {MIN_JAVA} or later; {found}. {ADVICE[0].upper()}{ADVICE[1:]}")
+
+
+ADVICE = (
+    f"install Java {MIN_JAVA} or later (Debian: `apt install openjdk-{MIN_JAVA}-jre-headless`), "
+    "or set JAVA_HOME"
+)
+
+
+def javas() -> Iterator[Java]:
+    """Every Java that answers: JAVA_HOME's, the path's, the project's own, the system's."""
+    for how, program in _places():
+        version = _version(program)
+        if version is not None:
+            yield Java(version, program, how)
+
+
+def _places() -> Iterator[tuple[str, Path]]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if on_path := shutil.which("java"):
+        yield "on the path", Path(on_path)
+    clone = Path(__file__).parents[3]  # `make setup` unpacks one into a clone without root
+    for folder in dict.fromkeys((Path.cwd(), clone)):
+        yield f"in {folder}", folder / ".java" / "bin" / "java"
+    for root in (Path("/usr/lib/jvm"), Path.home() / ".sdkman/candidates/java", Path("/opt")):
+        try:
+            found = sorted(root.glob("*/bin/java"))
+        except OSError:
+            continue
+        yield from ((f"in {root}", program) for program in found)
+
+
+def _version(program: Path) -> int | None:
+    if not os.access(program, os.X_OK):
+        return None
+    try:
+        answer = subprocess.run(
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stdout + answer.stderr)
+    if match is None:
+        return None
+    # Up to 8 the second number counts: "1.8".
+    return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
