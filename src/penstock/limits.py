@@ -225,3 +225,14 @@ MAX_LISTED_MESSAGES: Final = 1000
 
 MAX_LISTED_BYTES: Final = 8 * MiB
 """Payloads in one answer; it ends after the message that reaches this."""
+
+# --- Sinks ------------------------------------------------------------------------------------
+MAX_REASON_CHARS: Final = 1000
+"""Why an event failed, as it is kept in a receipt. A destination may answer with a whole page."""
+
+ENCODE_BYTES: Final = 64 * MiB
+"""Events that a sink encodes in one go. What it makes of them stays well below Arrow's 2 GiB."""
+
+PARQUET_ROWS: Final = 131_072
+PARQUET_BYTES: Final = 32 * MiB
+"""A row group of a Parquet file: kept in memory until it is written, by rows and by bytes."""

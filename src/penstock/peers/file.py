@@ -37,7 +37,7 @@ class FileTargetOptions(Options):
     """The directory to write to."""
 
     format: Literal["parquet", "jsonl", "raw"] = "jsonl"
-    """Parquet, JSON lines, or the payloads as they are."""
+    """Parquet, JSON lines, or the payloads as they are, one a line unless interceptors say otherwise."""
 
     rotate_bytes: SizeBytes | None = Field(None, ge=1)
     """Begin a new file at about this size. Default: one file a batch."""
@@ -49,7 +49,7 @@ class FileReceiverOptions(FileSourceOptions, ReceiverOptions):
         return ("lines",)
 
 
-@declare(Kind.SINK, "file", "Writes Parquet or JSON lines, exactly once.")
+@declare(Kind.SINK, "file", "Writes Parquet or JSON lines, exactly once.", available=True)
 class FileSinkOptions(FileTargetOptions):
     pass
 

@@ -3,9 +3,10 @@
 A micro-batch is one transaction. Its two phases happen in different places:
 
 1. In every task of the batch: `Sink.task(...)`, then `write` for each Arrow batch, then `prepare`: what
-   was written is durable at the destination, and nobody there sees it yet. The answer is a *token*: a few
-   bytes that say what was prepared.
+   was written is durable at the destination, and nobody there sees it yet. The answer holds a *token*: a
+   few bytes that say what was prepared.
 2. In the driver, once the decision is logged: `commit` with the tokens of the attempts that won, or `abort`.
+   An empty token says that the attempt prepared nothing; it may be given to `commit` or left out.
 
 Promised by a sink whose guarantee is exactly once:
 
@@ -16,8 +17,14 @@ Promised by a sink whose guarantee is exactly once:
   which `commit` and `abort` of that transaction remove.
 - `uncommitted` names every transaction with something prepared that was neither committed nor aborted.
 
-A sink that cannot prepare (UDP, plain TCP, HTTP) sends in `prepare`, commits nothing, and says so by
-its guarantee. Not promised: order between streams, or between tasks.
+A sink that cannot prepare (UDP, plain TCP, HTTP) sends in `prepare` (or before, if a task has more to
+send than may be kept), commits nothing, and says so by its guarantee.
+
+Order: a task is given the events of a stream in order, and its destination gets them in that order.
+`commit` applies tokens in the order of their tasks' partitions, in whatever order they are given. Not
+promised: order between streams, or between the tasks of one transaction.
+
+`penstock.sinks.task.run_task` is the caller of the first phase, the coordinator that of the second.
 """
 
 from __future__ import annotations
@@ -80,6 +87,25 @@ class Txn:
         return cls(coordinator, int(number))
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Events that the destination was sent and will never take, with a reason for each."""
+
+    events: pa.RecordBatch
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What became of an attempt: the token for `commit`, and what the destination refused.
+
+    Only sinks that send in `prepare` learn of a refusal so late; the others raise Poisoned in `write`.
+    """
+
+    token: bytes = b""
+    refused: tuple[Refused, ...] = ()
+
+
 class SinkTask(Protocol):
     """One attempt of one task at one transaction. Used by one thread, then thrown away."""
 
@@ -89,11 +115,12 @@ class SinkTask(Protocol):
         Raises SinkUnavailable if the destination is gone; the task is then aborted.
         """
 
-    def prepare(self) -> bytes:
-        """Make what was written durable, not visible. The token is handed to `commit`."""
+    def prepare(self) -> Prepared:
+        """Make what was written durable, not visible. Called once, last. Raises SinkUnavailable."""
 
     def abort(self) -> None:
-        """Forget what this attempt has written. Never raises; called at most once."""
+        """Forget what this attempt has written. Never raises; called at most once, not after `prepare`
+        has returned."""
 
 
 class Sink(Protocol):
@@ -110,10 +137,16 @@ class Sink(Protocol):
     def guarantee(self) -> Guarantee: ...
 
     def task(self, txn: Txn, partition: int, attempt: int) -> SinkTask:
-        """In a task: begin. `partition` is the task's, `attempt` rises with every try of it."""
+        """In a task: begin. `partition` is the task's, `attempt` rises with every try of it.
+
+        A process that died may have used the same three before; nothing may depend on their being new.
+        """
 
     def commit(self, txn: Txn, tokens: Sequence[bytes]) -> None:
-        """Make what the tokens name visible. SinkUnavailable: ask again later."""
+        """Make what the tokens name visible. SinkUnavailable: ask again later, with the same tokens.
+
+        Of one coordinator, transactions are committed in the order of their numbers.
+        """
 
     def abort(self, txn: Txn) -> None:
         """Remove whatever was prepared for the transaction, by any attempt."""

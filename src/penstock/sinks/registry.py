@@ -1,0 +1,40 @@
+"""From a component of a flow to the sink that does its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from penstock.config.flow import Component
+from penstock.errors import ConfigError
+from penstock.peers.file import FileSinkOptions
+from penstock.sinks.file import FileSink
+from penstock.sinks.framing import Framing
+from penstock.sinks.interface import Sink
+
+
+def make_sink(component: Component, data_dir: Path) -> Sink:
+    """The sink of a flow's component. Nothing is opened yet; paths are settled now, since the tasks
+    may run elsewhere."""
+    make = _MAKERS.get(component.module)
+    if make is None:
+        raise ConfigError(f"{component.name}: {component.module} is not there yet in this version")
+    return make(component, data_dir)
+
+
+def _file(component: Component, data_dir: Path) -> Sink:
+    options = component.options
+    assert isinstance(options, FileSinkOptions)
+    return FileSink(
+        component.name,
+        Path(options.path).absolute(),
+        options.format,
+        options.rotate_bytes,
+        Framing.of(component.interceptors, framed=False),
+    )
+
+
+_MAKERS: Final[dict[str, Callable[[Component, Path], Sink]]] = {
+    "sink.file": _file,
+}

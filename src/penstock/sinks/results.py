@@ -1,0 +1,138 @@
+"""What a task tells the driver: votes, exceptions and counts, as one Arrow batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.limits import MAX_REASON_CHARS
+from penstock.status import Status
+
+RESULTS = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("sink", pa.string()),
+        pa.field("task", pa.int32(), nullable=False),
+        pa.field("attempt", pa.int32(), nullable=False),
+        pa.field("ok", pa.bool_()),
+        pa.field("token", pa.binary()),
+        pa.field("rows", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("error", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("peer", pa.string()),
+        pa.field("stream", pa.string()),
+        pa.field("seq", pa.int64()),
+        pa.field("status", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("branch", pa.string()),
+    ]
+)
+"""By `kind`, on each row `task` and `attempt` being those of the Spark task:
+
+- `vote`: one for every sink of the transaction. `ok`, the `token` for `commit`, `rows` and `bytes`
+  (payloads) that it took; or not ok, and the `error`.
+- `exception`: an event that did not end as done on one branch: `topic`, `partition`, `offset` and id of its
+  origin, `status`, `reason`, and `branch`, the component where it ended; `sink` if that is a sink.
+- `count`: the rows that the task was given of one `topic` and `partition` (copies counted), and the highest
+  `offset` among them.
+"""
+
+_ORIGIN = ("topic", "partition", "offset", "peer", "stream", "seq")
+
+
+class Results:
+    """Collects the rows of one attempt. Exceptions stay columns: there may be many."""
+
+    def __init__(self, task: int, attempt: int) -> None:
+        self.task = task
+        self.attempt = attempt
+        self._exceptions: dict[str | None, list[pa.RecordBatch]] = {}  # by sink
+        self._votes: list[dict[str, Any]] = []
+        self._counts: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def vote(self, sink: str, token: bytes, rows: int, size_bytes: int, error: str | None) -> None:
+        ok = error is None
+        if not ok:
+            # It will be asked again for everything: what it has refused so far is not settled.
+            self._exceptions.pop(sink, None)
+        self._votes.append(
+            {
+                "kind": "vote",
+                "sink": sink,
+                "ok": ok,
+                "token": token if ok else None,
+                "rows": rows if ok else 0,
+                "bytes": size_bytes if ok else 0,
+                "error": None if error is None else error[:MAX_REASON_CHARS],
+            }
+        )
+
+    def failed(self, events: pa.RecordBatch, reasons: Sequence[str], sink: str) -> None:
+        """A sink will never take these."""
+        reason = pa.array([reason[:MAX_REASON_CHARS] for reason in reasons], pa.string())
+        status = str(Status.FAILED)
+        self._add(sink, events, status=status, reason=reason, branch=sink)
+
+    def ended(self, rows: pa.RecordBatch) -> None:
+        """Rows that no sink is meant to get. Those that ended as done need no mention."""
+        status = rows.column("status")
+        told = pc.and_kleene(pc.is_valid(status), pc.not_equal(status, str(Status.DONE)))
+        rows = rows.filter(pc.fill_null(told, False))
+        if rows.num_rows:
+            reason = pc.utf8_slice_codeunits(rows.column("reason"), 0, MAX_REASON_CHARS)
+            branch = rows.column("branch")
+            self._add(None, rows, status=rows.column("status"), reason=reason, branch=branch)
+
+    def _add(self, sink: str | None, rows: pa.RecordBatch, **more: Any) -> None:
+        columns = {name: rows.column(name) for name in _ORIGIN}
+        found = _rows(rows.num_rows, {"kind": "exception", "sink": sink, **columns, **more}, self)
+        self._exceptions.setdefault(sink, []).append(found)
+
+    def count(self, batch: pa.RecordBatch) -> None:
+        table = pa.Table.from_batches([batch.select(["topic", "partition", "offset"])]).drop_null()
+        grouped = table.group_by(["topic", "partition"], use_threads=False).aggregate(
+            [("offset", "count"), ("offset", "max")]
+        )
+        for row in grouped.to_pylist():
+            place = (row["topic"], row["partition"])
+            rows, last = self._counts.get(place, (0, -1))
+            self._counts[place] = (rows + row["offset_count"], max(last, row["offset_max"]))
+
+    def batch(self) -> pa.RecordBatch:
+        singles = [
+            *self._votes,
+            *(
+                {
+                    "kind": "count",
+                    "topic": topic,
+                    "partition": partition,
+                    "rows": rows,
+                    "offset": at,
+                }
+                for (topic, partition), (rows, at) in sorted(self._counts.items())
+            ),
+        ]
+        parts = [_rows(1, single, self) for single in singles]
+        parts += [part for found in self._exceptions.values() for part in found]
+        table = pa.Table.from_batches(parts, RESULTS).combine_chunks()
+        found = table.to_batches()
+        return found[0] if found else pa.RecordBatch.from_pylist([], RESULTS)
+
+
+def _rows(count: int, columns: dict[str, Any], results: Results) -> pa.RecordBatch:
+    """Rows of `RESULTS`: columns, or single values that stand for a column of them, or nothing."""
+    given = {"task": results.task, "attempt": results.attempt, **columns}
+    found = []
+    for field in RESULTS:
+        value = given.get(field.name)
+        if isinstance(value, pa.Array):
+            found.append(value if value.type == field.type else value.cast(field.type))
+        else:
+            found.append(pa.repeat(pa.scalar(value, field.type), count))
+    return pa.RecordBatch.from_arrays(found, schema=RESULTS)

@@ -1,0 +1,185 @@
+"""The task side of a transaction: batches in, to every sink what is meant for it, votes out.
+
+Runs inside Spark's tasks (`mapInArrow`), and knows nothing of Spark:
+
+1. Rows that ended on their way become exceptions. The others are split by sink, and rows of a replay
+   (`penstock.only`) are left out where they are not wanted.
+2. Each sink is given its rows. A sink that can never take an event (Poisoned) goes on without it; the
+   event becomes an exception. A sink that is gone (SinkUnavailable) is out for this attempt; the others
+   do not notice.
+3. Every sink that is still in prepares: those that stage first, those that send last, so that as little
+   as possible is sent twice.
+4. One batch of `RESULTS` says what happened. It holds no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.config.options import Guarantee
+from penstock.sinks.columns import as_events, size_of
+from penstock.sinks.interface import Poisoned, Prepared, Sink, SinkTask, SinkUnavailable, Txn
+from penstock.sinks.results import RESULTS, Results
+
+ONLY = "penstock.only"
+"""The meta key of a replay: the sinks that it is for, separated by commas."""
+
+__all__ = ["ONLY", "RESULTS", "run_task"]
+
+
+def run_task(
+    batches: Iterable[pa.RecordBatch],
+    sinks: Mapping[str, Sink],
+    txn: Txn,
+    partition: int,
+    attempt: int,
+    *,
+    atomic: bool = False,
+) -> pa.RecordBatch:
+    """One attempt of one task. `sinks` has every name that the column `sink` may hold.
+
+    The batches have the columns of `EVENTS` and, as text, `sink`, `status`, `reason` and `branch`.
+    `atomic`: a sink that is out makes the others vote no as well, and those that send send nothing.
+    """
+    results = Results(partition, attempt)
+    branches = {name: _Branch(name, sink, txn, results) for name, sink in sinks.items()}
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                results.count(batch)
+                _split(batch, branches, results)
+        for branch in sorted(branches.values(), key=lambda branch: branch.sends):
+            if atomic and any(other.error for other in branches.values()):
+                branch.give_up(branch.error or "another sink of the transaction is out")
+            branch.prepare()
+    except BaseException:
+        for branch in branches.values():
+            branch.abandon()
+        raise
+    return results.batch()
+
+
+def _split(batch: pa.RecordBatch, branches: Mapping[str, _Branch], results: Results) -> None:
+    names = pc.dictionary_encode(batch.column("sink"))
+    codes = names.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    events = as_events(batch)
+    ended = codes < 0
+    if ended.any():
+        results.ended(batch.filter(pa.array(ended)))
+    only = _only(batch)
+    for code, name in enumerate(names.dictionary.to_pylist()):
+        wanted = codes == code
+        if only is not None:
+            excluded = pc.invert(pc.match_substring(only, f",{name},"))
+            wanted &= ~pc.fill_null(excluded, False).to_numpy(zero_copy_only=False)
+        if wanted.all():
+            branches[name].write(events)
+        elif wanted.any():
+            branches[name].write(events.filter(pa.array(wanted)))
+
+
+def _only(batch: pa.RecordBatch) -> Any:
+    """`,a,b,` for the rows of a replay, null for the others; None if there is no replay."""
+    meta = batch.column("meta")
+    if not pc.any(pc.equal(meta.keys, ONLY)).as_py():
+        return None
+    return pc.binary_join_element_wise(",", pc.map_lookup(meta, ONLY, "first"), ",", "")
+
+
+class _Branch:
+    """One sink's part in the attempt."""
+
+    def __init__(self, name: str, sink: Sink, txn: Txn, results: Results) -> None:
+        self._name = name  # as rows have it; the sink may be one that stands in for it
+        self._sink = sink
+        self._txn = txn
+        self._results = results
+        self._task: SinkTask | None = None
+        self._rows = 0
+        self._bytes = 0
+        self.error: str | None = None
+
+    @property
+    def sends(self) -> bool:
+        """Whether what it prepares cannot be taken back."""
+        return self._sink.guarantee is not Guarantee.EXACTLY_ONCE
+
+    def write(self, events: pa.RecordBatch) -> None:
+        if self.error is not None:
+            return
+        try:
+            if self._task is None:
+                results = self._results
+                self._task = self._sink.task(self._txn, results.task, results.attempt)
+            self._write(self._task, events)
+        except Exception as error:
+            self.give_up(_said(error))
+
+    def _write(self, task: SinkTask, events: pa.RecordBatch) -> None:
+        """Everything that the sink will ever take."""
+        waiting = [events]
+        while waiting:
+            events = waiting.pop()
+            try:
+                task.write(events)
+            except Poisoned as poison:
+                waiting += reversed(self._without(events, poison))
+            else:
+                self._rows += events.num_rows
+                self._bytes += size_of(events.column("payload"))
+
+    def _without(self, events: pa.RecordBatch, poison: Poisoned) -> list[pa.RecordBatch]:
+        """What is still to be tried, in order: the events without the bad ones, or two halves."""
+        count = events.num_rows
+        if count == 1:
+            self._refuse(events, [poison.rows.get(0, str(poison))])
+            return []
+        if not poison.rows:
+            return [events.slice(0, count // 2), events.slice(count // 2)]
+        bad = np.zeros(count, np.bool_)
+        bad[list(poison.rows)] = True
+        reasons = [reason for _, reason in sorted(poison.rows.items())]
+        self._refuse(events.filter(pa.array(bad)), reasons)
+        rest = events.filter(pa.array(~bad))
+        return [rest] if rest.num_rows else []
+
+    def _refuse(self, events: pa.RecordBatch, reasons: Iterable[str]) -> None:
+        self._results.failed(events, list(reasons), self._name)
+
+    def give_up(self, error: str) -> None:
+        """The vote is no."""
+        self.error = error
+        self.abandon()
+
+    def abandon(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            with suppress(Exception):  # it never raises; a plugin's might
+                task.abort()
+
+    def prepare(self) -> None:
+        prepared = Prepared()
+        if self.error is None and self._task is not None:
+            try:
+                prepared = self._task.prepare()
+                self._task = None
+            except Exception as error:
+                self.give_up(_said(error))
+        for refused in prepared.refused:
+            self._refuse(refused.events, refused.reasons)
+            self._rows -= refused.events.num_rows
+            self._bytes -= size_of(refused.events.column("payload"))
+        self._results.vote(self._name, prepared.token, self._rows, self._bytes, self.error)
+
+
+def _said(error: Exception) -> str:
+    """A destination that is gone says so itself; anything else is a mistake whose kind matters too."""
+    if isinstance(error, SinkUnavailable):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
