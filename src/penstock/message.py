@@ -56,6 +56,20 @@ class EventId:
         return cls(peer, stream, int(seq))
 
 
+class Source:
+    """A peer and one of its streams: where messages come from, and half of their event ids.
+
+    `name` is the pair as JSON, made once, for whoever writes it again and again.
+    """
+
+    __slots__ = ("name", "peer", "stream")
+
+    def __init__(self, peer: str, stream: str) -> None:
+        self.peer = peer
+        self.stream = stream
+        self.name: bytes = orjson.dumps((peer, stream))
+
+
 class Batch:
     """Messages of one stream, in order, as columns.
 

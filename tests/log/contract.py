@@ -8,9 +8,17 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from penstock.errors import LogError, LogLocked, NoSuchTopic, OutOfOrder, TopicExists
+from penstock.errors import (
+    LogClosed,
+    LogError,
+    LogLocked,
+    NoSuchTopic,
+    OutOfOrder,
+    PenstockError,
+    TopicExists,
+)
 from penstock.log import SCHEMA, Appended, Log, Reader, TopicConfig, TopicName, Writer
-from penstock.message import Batch
+from penstock.message import Batch, Source
 
 TOPIC = TopicName.parse("orders.web")
 
@@ -41,6 +49,18 @@ def some_rows(*payloads: bytes, streams: tuple[str, ...] = ("s",), seq: int = 0)
         "payload": pa.array(payloads, pa.binary()),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+class _Waiter:
+    def __init__(self) -> None:
+        self.stored_at: dict[int, int] = {}
+        self.errors: dict[int, PenstockError] = {}
+
+    def stored(self, seq: int, offset: int) -> None:
+        self.stored_at[seq] = offset
+
+    def refused(self, seq: int, error: PenstockError) -> None:
+        self.errors[seq] = error
 
 
 class LogContract:
@@ -294,6 +314,90 @@ class LogContract:
         assert again.append([batch(b"x", stream="s", seq=1197)]) == [Appended(1197, 1, 1)]
         assert again.append_rows(some_rows(b"x"), producer="p1", number=1200) == Appended(1200, 1)
         again.close()
+
+    # --- Single messages ---
+
+    def test_single_messages_keep_their_place_among_batches(self, log: Log, writer: Writer) -> None:
+        """Also of one stream: a connection may post one message, then many, then one."""
+        source = Source("web", "~c")
+        waiter = _Waiter()
+        told: list[Appended] = []
+
+        async def go() -> None:
+            writer.start()
+            for i in range(0, 300, 3):
+                writer.submit_one(source, i, b"%d" % i, b'{"i":"%d"}' % (i % 7), waiter)
+                more = batch(b"%d" % (i + 1), seq=i + 1, meta={"i": "b"})
+                writer.submit(more, told.append)  # type: ignore[arg-type]
+                writer.submit_one(source, i + 2, b"x" * (i * 50), b"{}", waiter)
+            assert writer.pending_bytes > 0
+            await writer.drain()
+            assert writer.pending_bytes == 0
+            writer.close()
+
+        asyncio.run(go())
+        assert waiter.stored_at == {i: i for i in range(300) if i % 3 != 1}
+        assert [result.offset for result in told] == list(range(1, 300, 3))
+        found = rows(log.reader(TOPIC, 0)).to_pylist()
+        assert [row["seq"] for row in found] == list(range(300))
+        assert {row["stream"] for row in found} == {"~c"}
+        assert [found[i]["meta"] for i in (0, 1, 2, 15)] == [
+            [("i", "0")],
+            [("i", "b")],
+            [],
+            [("i", "1")],
+        ]
+        assert [found[i]["payload"] for i in (0, 1, 2, 299)] == [b"0", b"1", b"", b"x" * 14850]
+
+    def test_a_large_single_message_is_stored_like_any_other(
+        self, log: Log, writer: Writer
+    ) -> None:
+        waiter = _Waiter()
+        large = b"l" * 9_000_000
+
+        async def go() -> None:
+            writer.start()
+            for i, payload in enumerate((b"a", large, b"b", large)):
+                writer.submit_one(Source("web", "~c"), i, payload, b"{}", waiter)
+            await writer.drain()
+            writer.close()
+
+        asyncio.run(go())
+        assert waiter.stored_at == {i: i for i in range(4)}
+        assert payloads(log.reader(TOPIC, 0)) == [b"a", large, b"b", large]
+
+    def test_single_messages_that_wait_when_the_log_closes_are_refused(
+        self, log: Log, writer: Writer
+    ) -> None:
+        waiter = _Waiter()
+
+        async def go() -> None:
+            writer.start()
+            for i in range(3):
+                writer.submit_one(Source("web", "~c"), i, b"m", b"{}", waiter)
+            writer.close()
+            writer.submit_one(Source("web", "~c"), 3, b"m", b"{}", waiter)
+            await asyncio.sleep(0)
+
+        asyncio.run(go())
+        assert waiter.stored_at == {}
+        assert [type(error) for error in waiter.errors.values()] == [LogClosed] * 4
+        assert log.reader(TOPIC, 0).end() == 0
+
+    def test_a_topic_with_producer_ids_drops_single_messages_it_has(self, log: Log) -> None:
+        log.create(TOPIC, TopicConfig(ids="producer"))
+        writer, waiter = log.writer(TOPIC, 0), _Waiter()
+
+        async def go() -> None:
+            writer.start()
+            for seq in (0, 1, 1, 2):
+                writer.submit_one(Source("web", "~c"), seq, b"%d" % seq, b"{}", waiter)
+            await writer.drain()
+            writer.close()
+
+        asyncio.run(go())
+        assert waiter.stored_at == {0: 0, 1: 1, 2: 2}
+        assert payloads(log.reader(TOPIC, 0)) == [b"0", b"1", b"2"]
 
     # --- Group commit ---
 

@@ -30,7 +30,8 @@ from penstock.errors import ConfigError, PenstockError, Unavailable
 from penstock.interceptors.chain import Chain, chain_factory
 from penstock.log import TopicName
 from penstock.log.embedded import EmbeddedLog
-from penstock.log.embedded.writer import FSYNC_BUCKETS_S, PartitionWriter
+from penstock.log.embedded.commits import FSYNC_BUCKETS_S
+from penstock.log.embedded.writer import PartitionWriter
 from penstock.peers.http import HttpReceiverOptions
 from penstock.peers.options import TlsServerOptions
 from penstock.peers.tcp import TcpReceiverOptions

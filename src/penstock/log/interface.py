@@ -26,7 +26,7 @@ import pyarrow as pa
 from penstock.errors import CorruptBatch, PenstockError
 from penstock.limits import SEGMENT_AGE_S, SEGMENT_BYTES
 from penstock.log.names import TopicName
-from penstock.message import Batch
+from penstock.message import Batch, Source
 
 SCHEMA = pa.schema(
     [
@@ -93,6 +93,16 @@ class Appended:
 Done = Callable[[Appended | PenstockError], None]
 
 
+class Waiter(Protocol):
+    """Who waits for single messages to become durable. Neither may raise."""
+
+    def stored(self, seq: int, offset: int) -> None:
+        """The message with this number is durable, at this offset."""
+
+    def refused(self, seq: int, error: PenstockError) -> None:
+        """It was not stored."""
+
+
 class Writer(Protocol):
     """The only writer of one partition, for as long as it is open."""
 
@@ -112,6 +122,12 @@ class Writer(Protocol):
         Calls of `done` come in the order of `submit`. Everything that is queued while an fsync is
         under way shares the next one. `done` must not raise.
         """
+
+    def submit_one(
+        self, source: Source, seq: int, payload: bytes, meta: bytes, waiter: Waiter
+    ) -> None:
+        """The same for one message of a stream that the edge made up. It costs a fraction of
+        `submit`; its place in the order is the same."""
 
     def append_rows(self, rows: pa.RecordBatch, *, producer: str, number: int) -> Appended:
         """Make rows durable, once for each number of their producer. The blocking way.

@@ -12,10 +12,12 @@ from penstock.log.embedded.arrow import Provenance, encode_arrow
 from penstock.log.embedded.lean import encode_lean, size_bound
 from penstock.log.embedded.producers import Producers
 from penstock.log.embedded.rows import RowsPart
+from penstock.log.embedded.singles import Singles
 from penstock.log.interface import Appended, Done
 from penstock.message import Batch, Buffer
 
-Queue = deque[tuple[Batch | RowsPart, Done]]
+Item = Batch | Singles | RowsPart
+Queue = deque[tuple[Item, Done]]
 
 
 @dataclass(slots=True)
@@ -36,11 +38,11 @@ def next_group(
 ) -> Group:
     """Take what waits and encode it: neighbouring batches as one lean frame, rows as Arrow frames."""
     group = Group(end, time.time_ns() // 1000)
-    batches: list[Batch] = []
+    lean: list[Batch | Singles] = []
     size = 0
     while queue:
         item, done = queue[0]
-        bound = item.size_bound if isinstance(item, RowsPart) else size_bound(item)
+        bound = size_bound(item) if isinstance(item, Batch) else item.size_bound
         if size and size + bound > MAX_GROUP_BYTES:
             break
         queue.popleft()
@@ -52,14 +54,19 @@ def next_group(
             if bound > MAX_FRAME_BYTES:
                 raise LogError(f"a batch of {bound} bytes is over {MAX_FRAME_BYTES}")
             if isinstance(item, RowsPart):
-                _close_lean(group, batches, seed)
+                _close_lean(group, lean, seed)
                 result = _add_rows(group, item, producers, seed)
                 new = result.count - result.repeats
+            elif isinstance(item, Singles):
+                result = Appended(group.end, item.count)
+                lean.append(item)
+                new = item.count
+                group.end += new
             else:
                 fresh, result = producers.admit(item, group.end)
                 new = 0
                 if fresh is not None:
-                    batches.append(fresh)
+                    lean.append(fresh)
                     new = fresh.count
                     group.end += new
         except PenstockError as error:
@@ -67,16 +74,16 @@ def next_group(
             continue
         group.waiting.append((done, result))
         size += bound if new else 0
-    _close_lean(group, batches, seed)
+    _close_lean(group, lean, seed)
     return group
 
 
-def _close_lean(group: Group, batches: list[Batch], seed: int) -> None:
-    if batches:
-        first = group.end - sum(batch.count for batch in batches)
-        group.parts += encode_lean(batches, first, group.append_us, seed)
+def _close_lean(group: Group, lean: list[Batch | Singles], seed: int) -> None:
+    if lean:
+        first = group.end - sum(item.count for item in lean)
+        group.parts += encode_lean(lean, first, group.append_us, seed)
         group.frames += 1
-        batches.clear()
+        lean.clear()
 
 
 def _add_rows(group: Group, part: RowsPart, producers: Producers, seed: int) -> Appended:

@@ -16,80 +16,119 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import lru_cache
 
 import orjson
 
 from penstock.errors import LogError
 from penstock.limits import MAX_FRAME_BYTES
 from penstock.log.embedded.frame import ALIGN, LEAN, ZEROS, Header, digest, pack_header
-from penstock.message import Batch, Buffer
+from penstock.log.embedded.singles import Singles
+from penstock.message import Batch, Buffer, Source
 
 PREFACE = struct.Struct("<6I")
 RUN_BYTES = 28
 
 
-def encode_lean(batches: Sequence[Batch], offset: int, append_us: int, seed: int) -> list[Buffer]:
-    """One frame of all these batches, as parts to write one after another.
+def encode_lean(
+    items: Sequence[Batch | Singles], offset: int, append_us: int, seed: int
+) -> list[Buffer]:
+    """One frame of all of this, as parts to write one after another.
 
-    Payloads are not copied. The caller keeps the whole below MAX_FRAME_BYTES (`size_bound`).
+    Payloads are not copied, unless they are small. The caller keeps the whole below
+    MAX_FRAME_BYTES (`size_bound`).
     """
-    n = len(batches)
-    names: dict[tuple[str, str], int] = {}
-    metas: dict[bytes, int] = {}
-    name_of = [names.setdefault((b.peer, b.stream), len(names)) for b in batches]
-    meta_of = [metas.setdefault(b.meta, len(metas)) for b in batches]
-    counts = [b.count for b in batches]
-    count = sum(counts)
-    payloads = [b.payload for b in batches]
-    lengths: Buffer
-    if count == n and all(b.lengths is None for b in batches):
-        lengths = struct.pack(f"<{n}I", *map(len, payloads))
-    elif n == 1 and batches[0].lengths is not None:
-        lengths = batches[0].lengths.astype("<u4", copy=False).tobytes()
-    else:
-        lengths = b"".join(
-            len(b.payload).to_bytes(4, "little")
-            if b.lengths is None
-            else b.lengths.astype("<u4", copy=False).tobytes()
-            for b in batches
-        )
-    key_lengths, keys = _encode_keys(batches)
-    names_json = orjson.dumps(list(names))
-    metas_json = b"[" + b",".join(metas) + b"]"
-    times = [b.time_us for b in batches]
+    runs = _Runs(items)
+    n, count = len(runs.counts), sum(runs.counts)
+    key_lengths, keys = _encode_keys(items)
+    names_json = b"[" + b",".join(runs.names) + b"]"
+    metas_json = b"[" + b",".join(runs.metas) + b"]"
     prefix = b"".join(
         (
             PREFACE.pack(
                 n, count, len(names_json), len(metas_json), len(keys), key_lengths is not None
             ),
-            struct.pack(f"<{3 * n}I", *counts, *name_of, *meta_of),
-            struct.pack(f"<{2 * n}q", *[b.seq for b in batches], *times),
-            lengths,
+            struct.pack(f"<{3 * n}I", *runs.counts, *runs.name_of, *runs.meta_of),
+            struct.pack(f"<{2 * n}q", *runs.seqs, *runs.times_us),
+            *runs.lengths,
             key_lengths or b"",
             names_json,
             metas_json,
             keys,
         )
     )
-    parts: list[Buffer] = [prefix, *payloads]
-    body_bytes = len(prefix) + sum(map(len, payloads))
+    parts: list[Buffer] = [prefix, *runs.payloads]
+    body_bytes = len(prefix) + sum(map(len, runs.payloads))
     if body_bytes > MAX_FRAME_BYTES:
         raise LogError(f"a frame of {body_bytes} bytes is over the limit of {MAX_FRAME_BYTES}")
     if body_bytes % ALIGN:
         parts.append(ZEROS[: -body_bytes % ALIGN])
     if body_bytes < 4096 * len(parts):  # joining is cheaper than many small updates and iovecs
         parts = [b"".join(parts)]
-    header = Header(LEAN, body_bytes, count, offset, append_us, max(times), digest(parts, seed))
+    header = Header(
+        LEAN, body_bytes, count, offset, append_us, max(runs.times_us), digest(parts, seed)
+    )
     return [pack_header(header, seed), *parts]
 
 
-def _encode_keys(batches: Sequence[Batch]) -> tuple[bytes | None, bytes]:
-    if all(b.keys is None for b in batches):
+class _Runs:
+    """The columns of a frame to be."""
+
+    def __init__(self, items: Sequence[Batch | Singles]) -> None:
+        self.names: dict[bytes, int] = {}
+        self.metas: dict[bytes, int] = {}
+        self.counts: list[int] = []
+        self.name_of: list[int] = []
+        self.meta_of: list[int] = []
+        self.seqs: list[int] = []
+        self.times_us: list[int] = []
+        self.lengths: list[bytes] = []
+        self.payloads: list[Buffer] = []
+        for item in items:
+            if isinstance(item, Batch):
+                self._add_batch(item)
+            else:
+                self._add_singles(item)
+
+    def _add_batch(self, batch: Batch) -> None:
+        names, metas = self.names, self.metas
+        self.name_of.append(names.setdefault(_name(batch.peer, batch.stream), len(names)))
+        self.meta_of.append(metas.setdefault(batch.meta, len(metas)))
+        self.counts.append(batch.count)
+        self.seqs.append(batch.seq)
+        self.times_us.append(batch.time_us)
+        self.payloads.append(batch.payload)
+        self.lengths.append(
+            len(batch.payload).to_bytes(4, "little")
+            if batch.lengths is None
+            else batch.lengths.astype("<u4", copy=False).tobytes()
+        )
+
+    def _add_singles(self, singles: Singles) -> None:
+        names, metas = self.names, self.metas
+        self.name_of += [names.setdefault(name, len(names)) for name in singles.names]
+        self.meta_of += [metas.setdefault(meta, len(metas)) for meta in singles.metas]
+        self.counts += [1] * len(singles.seqs)
+        self.seqs += singles.seqs
+        self.times_us += [time_ns // 1000 for time_ns in singles.times_ns]
+        self.payloads += singles.payloads
+        self.lengths.append(struct.pack(f"<{len(singles.payloads)}I", *map(len, singles.payloads)))
+
+
+@lru_cache(maxsize=1024)
+def _name(peer: str, stream: str) -> bytes:
+    return Source(peer, stream).name
+
+
+def _encode_keys(items: Sequence[Batch | Singles]) -> tuple[bytes | None, bytes]:
+    keys: list[bytes | None] = []
+    keyed = False
+    for item in items:
+        own = item.keys if isinstance(item, Batch) else None
+        keyed = keyed or own is not None
+        keys += [None] * item.count if own is None else own
+    if not keyed:
         return None, b""
-    keys = list(
-        chain.from_iterable([None] * b.count if b.keys is None else b.keys for b in batches)
-    )
     lengths = struct.pack(f"<{len(keys)}i", *(-1 if k is None else len(k) for k in keys))
     return lengths, b"".join(k for k in keys if k is not None)
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -27,35 +27,16 @@ import pyarrow as pa
 from penstock.errors import CorruptBatch, LogClosed, LogError, LogFull, PenstockError
 from penstock.limits import DISK_RETRY_S
 from penstock.log.embedded.active import ActiveSegment
+from penstock.log.embedded.commits import Commits
 from penstock.log.embedded.group import Group, Queue, next_group
 from penstock.log.embedded.lock import FileLock
 from penstock.log.embedded.producers import Producers
 from penstock.log.embedded.rows import RowsPart, Whole, split
-from penstock.log.interface import Appended, Done, TopicConfig
-from penstock.message import Batch
+from penstock.log.embedded.singles import MAX_SINGLE_BYTES, Singles
+from penstock.log.interface import Appended, Done, TopicConfig, Waiter
+from penstock.message import Batch, Source
 
-FSYNC_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-@dataclass(slots=True)
-class Commits:
-    """What the disk did, for the metrics."""
-
-    count: int = 0
-    bytes_written: int = 0
-    fsync_seconds_sum: float = 0.0
-    fsync_buckets: list[int] = field(default_factory=lambda: [0] * (len(FSYNC_BUCKETS_S) + 1))
-
-    def note(self, size: int, took_s: float) -> None:
-        self.count += 1
-        self.bytes_written += size
-        self.fsync_seconds_sum += took_s
-        for index, bound in enumerate(FSYNC_BUCKETS_S):
-            if took_s <= bound:
-                self.fsync_buckets[index] += 1
-                return
-        self.fsync_buckets[-1] += 1
 
 
 class PartitionWriter:
@@ -80,6 +61,7 @@ class PartitionWriter:
             self._lock.release()
             raise
         self._queue: Queue = deque()
+        self._singles: Singles | None = None  # the last of the queue, if it takes more
         self._pending_bytes = 0
         self._pending_messages = 0
         self._end = self._segment.end
@@ -164,10 +146,28 @@ class PartitionWriter:
         if self._closed:
             self._loop.call_soon(done, LogClosed(f"{self._what} is closed"))
             return
+        self._singles = None  # what comes after this batch must not be stored before it
         self._queue.append((batch, done))
         self._pending_bytes += len(batch.payload)
         self._pending_messages += batch.count
         self._kick_soon()
+
+    def submit_one(
+        self, source: Source, seq: int, payload: bytes, meta: bytes, waiter: Waiter
+    ) -> None:
+        singles = self._singles
+        if singles is None or len(payload) > MAX_SINGLE_BYTES:
+            if self._closed or len(payload) > MAX_SINGLE_BYTES or self._config.ids == "producer":
+                done = partial(_tell, waiter, seq)
+                self.submit(Batch(source.peer, source.stream, seq, payload, meta=meta), done)
+                return
+            singles = self._singles = Singles()
+            self._queue.append((singles, singles.settle))
+            self._kick_soon()
+        self._pending_bytes += len(payload)
+        self._pending_messages += 1
+        if not singles.add(source, seq, payload, meta, waiter):
+            self._singles = None
 
     def submit_rows(self, rows: pa.RecordBatch, producer: str, number: int, done: Done) -> None:
         assert self._loop is not None
@@ -182,6 +182,7 @@ class PartitionWriter:
         if not waiting:
             self._loop.call_soon(done, Appended(self._end, 0))
             return
+        self._singles = None
         self._queue.extend(waiting)
         for part, _ in waiting:
             self._pending_bytes += part.size_bytes
@@ -203,6 +204,7 @@ class PartitionWriter:
             self._thread.join()
         if self._age_timer is not None:
             self._age_timer.cancel()
+        self._singles = None
         while self._queue:
             self._queue.popleft()[1](LogClosed(f"{self._what} is closed"))
         self._segment.close()
@@ -278,6 +280,7 @@ class PartitionWriter:
         sidecar = None
         if self._needs_seal():
             sidecar = self._producers.sidecar(self._segment.base, self._seed)
+        self._singles = None
         refusal = self._refusal if time.monotonic() < self._refuse_until_s else None
         group = next_group(self._queue, self._producers, self._end, self._seed, refusal)
         if group.parts or not group.waiting:
@@ -320,6 +323,13 @@ class PartitionWriter:
                 f"{self._what}: the disk is full ({failure.strerror}); nothing was stored"
             )
         return LogError(f"{self._what}: the disk failed ({failure.strerror}); nothing was stored")
+
+
+def _tell(waiter: Waiter, seq: int, result: Appended | PenstockError) -> None:
+    if isinstance(result, PenstockError):
+        waiter.refused(seq, result)
+    else:
+        waiter.stored(seq, result.offset)
 
 
 def _or_raise(result: Appended | PenstockError) -> Appended:
