@@ -233,6 +233,9 @@ MAX_REASON_CHARS: Final = 1000
 ENCODE_BYTES: Final = 64 * MiB
 """Events that a sink encodes in one go. What it makes of them stays well below Arrow's 2 GiB."""
 
+COPY_BYTES: Final = 1 * MiB
+"""Read and written at a time, where a sink copies staged bytes to where they belong."""
+
 PARQUET_ROWS: Final = 131_072
 PARQUET_BYTES: Final = 32 * MiB
 """A row group of a Parquet file: kept in memory until it is written, by rows and by bytes."""

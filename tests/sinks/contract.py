@@ -182,7 +182,7 @@ class ExactlyOnceContract(SinkContract):
             prepare(sink, FIRST, b"p%d" % partition, partition=partition) for partition in range(12)
         ]
         sink.commit(FIRST, tokens[::-1])
-        assert sorted(self.seen(sink)) == sorted(b"p%d" % partition for partition in range(12))
+        assert self.seen(sink) == [b"p%d" % partition for partition in range(12)]
 
     def test_uncommitted_names_what_was_prepared_and_not_settled_in_order(self, sink: Sink) -> None:
         assert sink.uncommitted(COORDINATOR) == []
@@ -241,7 +241,7 @@ class ExactlyOnceContract(SinkContract):
             in_child(lambda: sink.commit(txn, tokens), point)  # noqa: B023
             sink.commit(txn, tokens)
             expected += [b"%d.a" % number, b"%d.b" % number, b"%d.c" % number]
-            assert sorted(self.seen(sink)) == sorted(expected), point
+            assert self.seen(sink) == expected, point
             assert sink.uncommitted(COORDINATOR) == [], point
             assert self.litter(sink) == [], point
 

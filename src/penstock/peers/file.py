@@ -66,7 +66,12 @@ class FilePeerOptions(ReceiverOptions):
         return ("lines",)
 
 
-@declare(Kind.SINK, "dumper", "Writes payloads to a file, STDOUT or STDERR, one a line.")
+@declare(
+    Kind.SINK,
+    "dumper",
+    "Writes payloads to a file, STDOUT or STDERR, one a line.",
+    available=True,
+)
 class DumperSinkOptions(Options):
     out: Out = Field("STDOUT", validation_alias=AliasChoices("out", "path", "bind"))
     """`STDOUT`, `STDERR`, or the path of a file to append to."""
@@ -75,6 +80,3 @@ class DumperSinkOptions(Options):
         if self.out in ("STDOUT", "STDERR"):
             return Guarantee.AT_LEAST_ONCE, STANDARD
         return Guarantee.EXACTLY_ONCE, ""
-
-    def default_interceptors(self) -> tuple[str, ...]:
-        return ("lines",)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast, get_args
 
 from penstock.config.flow import Component
 from penstock.errors import ConfigError
-from penstock.peers.file import FileSinkOptions
+from penstock.peers.file import DumperSinkOptions, FileSinkOptions
+from penstock.sinks.dumper import DumperSink, StandardSink, Stream
 from penstock.sinks.file import FileSink
 from penstock.sinks.framing import Framing
 from penstock.sinks.interface import Sink
@@ -35,6 +36,22 @@ def _file(component: Component, data_dir: Path) -> Sink:
     )
 
 
+def _dumper(component: Component, data_dir: Path) -> Sink:
+    options = component.options
+    assert isinstance(options, DumperSinkOptions)
+    framing = Framing.of(component.interceptors, framed=False)
+    if options.out in get_args(Stream):
+        stream = cast("Stream", options.out)
+        return StandardSink(component.name, stream, staging_root(data_dir), framing)
+    return DumperSink(component.name, Path(options.out).absolute(), framing)
+
+
+def staging_root(data_dir: Path) -> Path:
+    """Where sinks stage what does not lie in files of its own."""
+    return data_dir.absolute() / "staging"
+
+
 _MAKERS: Final[dict[str, Callable[[Component, Path], Sink]]] = {
+    "sink.dumper": _dumper,
     "sink.file": _file,
 }
