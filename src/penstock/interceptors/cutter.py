@@ -16,8 +16,9 @@ import numpy.typing as npt
 from penstock.errors import InvalidMessage, TooLarge
 from penstock.interceptors.interface import NOTHING, Payloads
 from penstock.interceptors.stage import join, of
+from penstock.interceptors.weaving import can_weave, weave
 from penstock.limits import KiB
-from penstock.message import Lengths
+from penstock.message import Buffer, Lengths
 
 BLOCK_BYTES: Final = 256 * KiB
 SHORT_BYTES: Final = 16 * KiB  # up to here, with few payloads, NumPy's fixed costs are not worth it
@@ -212,10 +213,13 @@ class Cutter:
             f"{self.max_length} bytes; raise max_length, or send shorter ones"
         )
 
-    def join(self, payloads: Payloads) -> bytes:
+    def join(self, payloads: Payloads) -> Buffer:
         """The way out: the payloads with the delimiter after each, if it can be told from them."""
+        surely_apart = self._surely_apart(payloads)
+        if surely_apart and can_weave(payloads, len(self.delimiter)):
+            return weave(None, payloads, self.delimiter)
         pieces = [bytes(payload) for payload in payloads]
-        if not self._surely_apart(payloads):
+        if not surely_apart:
             for piece in pieces:
                 self._check_out(piece)
         pieces.append(b"")

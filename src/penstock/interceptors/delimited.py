@@ -100,7 +100,7 @@ class Delimited(Stage):
         return payloads
 
     def wrap_whole(self, payload: Buffer) -> bytes:
-        return self._cutter.join(Payloads(payload))
+        return bytes(self._cutter.join(Payloads(payload)))
 
 
 class Lines(Delimited):

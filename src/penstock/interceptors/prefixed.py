@@ -10,13 +10,18 @@ from __future__ import annotations
 import re
 import struct
 from abc import abstractmethod
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import InvalidMessage, TooLarge
 from penstock.interceptors.interface import NOTHING, Payloads
 from penstock.interceptors.stage import Stage, join, of, run
+from penstock.interceptors.weaving import binary, can_weave, weave
 from penstock.limits import MAX_BATCH_EVENTS, MAX_LENGTH_DIGITS
-from penstock.message import Buffer
+from penstock.message import Buffer, Lengths
 
 BLOCK_FRAMES: Final = 65_536  # slices noted before they are joined: bounds the memory they take
 
@@ -108,7 +113,18 @@ class Prefixed(Stage):
     @abstractmethod
     def _header(self, length: int) -> bytes: ...
 
+    @abstractmethod
+    def _headers(self, lengths: Lengths) -> Any:
+        """All of them, as a binary column."""
+
     def wrap(self, payloads: Payloads) -> Payloads:
+        lengths = payloads.lengths
+        if (
+            lengths is not None
+            and can_weave(payloads, MAX_LENGTH_DIGITS + 1)
+            and int(lengths.max()) <= self._max_length
+        ):
+            return run(weave(self._headers(lengths), payloads, b""))
         return run(b"".join([self.wrap_whole(payload) for payload in payloads]))
 
     def wrap_whole(self, payload: Buffer) -> bytes:
@@ -149,6 +165,10 @@ class LengthPrefixed(Prefixed):
 
     def _header(self, length: int) -> bytes:
         return _U64.pack(length)
+
+    def _headers(self, lengths: Lengths) -> Any:
+        ends = np.arange(0, 8 * len(lengths) + 1, 8, dtype=np.int32)
+        return binary(ends, lengths.astype(">u8"))
 
 
 class TextualLengthPrefixed(Prefixed):
@@ -203,6 +223,10 @@ class TextualLengthPrefixed(Prefixed):
 
     def _header(self, length: int) -> bytes:
         return b"%d " % length
+
+    def _headers(self, lengths: Lengths) -> Any:
+        digits = pa.array(lengths).cast(pa.string())
+        return pc.binary_join_element_wise(digits, " ", "").cast(pa.binary())
 
 
 def cut_length_prefixed(data: Buffer, max_length: int) -> Payloads:

@@ -106,9 +106,9 @@ class Each(Stage):
         return self._stage.wrap_whole(payload)
 
 
-def run(data: bytes) -> Payloads:
+def run(data: Buffer) -> Payloads:
     """Bytes of a stream as one chunk. No bytes are no chunk: an empty one would be a payload."""
-    return Payloads(data) if data else NOTHING
+    return Payloads(data) if len(data) else NOTHING
 
 
 def of(pieces: Sequence[bytes]) -> Payloads:
