@@ -239,3 +239,18 @@ COPY_BYTES: Final = 1 * MiB
 PARQUET_ROWS: Final = 131_072
 PARQUET_BYTES: Final = 32 * MiB
 """A row group of a Parquet file: kept in memory until it is written, by rows and by bytes."""
+
+SEND_BUFFER_BYTES: Final = 64 * MiB
+"""What a task keeps for a sink that sends when it prepares. Past it, it begins to send early."""
+
+SEND_BYTES: Final = 1 * MiB
+"""Sent at a time. The time-out of a destination is for this much, and not for all of a batch."""
+
+IDLE_CONNECTIONS: Final = 4
+"""Connections to one destination that a process keeps between batches; it runs few tasks at a time."""
+
+REPLY_WINDOW: Final = 1000
+"""Messages sent before their answers are waited for: few enough that neither side has to hold back."""
+
+REPLY_BYTES: Final = 64 * KiB
+"""One answer to a message, at most. What is longer is no status line."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from penstock.config.options import Guarantee, Seconds, Socket
@@ -20,6 +22,7 @@ from penstock.peers.options import (
 NO_REPLY = "a sender is not told what was stored when its connection breaks; set `reply: status`"
 LOST_REPLY = "a sender that never got its answer and sends again makes a second message"
 CANNOT_PREPARE = "the connection cannot prepare; messages may be repeated after a crash"
+UNANSWERED = "what the other side has not dealt with when it dies is lost; set `reply: status`"
 
 
 class TcpServerOptions(BindOptions, ConnectionOptions, BackendOptions, ReceiverOptions):
@@ -52,13 +55,28 @@ class TcpPeerOptions(TcpServerOptions):
         return Guarantee.AT_LEAST_ONCE, LOST_REPLY
 
 
-@declare(Kind.SINK, "tcp", "Sends messages over a TCP connection, one a line by default.")
-class TcpSinkOptions(AddressOptions, DestinationOptions):
-    tls: TlsClientOptions | None = None
-    """TLS to the destination."""
+class StreamSinkOptions(DestinationOptions):
+    """What sinks have that send over a connection."""
+
+    reply: Literal["none", "status"] = "none"
+    """`status`: wait until the other side has answered each message with a line that says what became
+    of it, as receivers with `reply: status` do."""
 
     def promise(self) -> tuple[Guarantee, str]:
+        if self.reply == "none":
+            return Guarantee.BEST_EFFORT, UNANSWERED
         return Guarantee.AT_LEAST_ONCE, CANNOT_PREPARE
+
+
+@declare(
+    Kind.SINK,
+    "tcp",
+    "Sends messages over a TCP connection, one a line by default.",
+    available=True,
+)
+class TcpSinkOptions(AddressOptions, StreamSinkOptions):
+    tls: TlsClientOptions | None = None
+    """TLS to the destination."""
 
     def default_interceptors(self) -> tuple[str, ...]:
         return ("lines",)

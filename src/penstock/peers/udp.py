@@ -41,7 +41,7 @@ class UdpPeerOptions(UdpReceiverOptions):
         return Guarantee.BEST_EFFORT, LOSSY
 
 
-@declare(Kind.SINK, "udp", "Sends each message as a UDP datagram.")
+@declare(Kind.SINK, "udp", "Sends each message as a UDP datagram.", available=True)
 class UdpSinkOptions(AddressOptions, DestinationOptions):
     def promise(self) -> tuple[Guarantee, str]:
         return Guarantee.BEST_EFFORT, LOSSY

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from pydantic.json_schema import WithJsonSchema
 
 from penstock.config.address import without_scheme
 from penstock.config.options import Guarantee, Seconds, Socket
 from penstock.config.registry import Kind, declare
-from penstock.peers.options import BackendOptions, ConnectionOptions, DestinationOptions
-from penstock.peers.tcp import CANNOT_PREPARE, LOST_REPLY, NO_REPLY
+from penstock.peers.options import BackendOptions, ConnectionOptions
+from penstock.peers.tcp import LOST_REPLY, NO_REPLY, StreamSinkOptions
 from penstock.peers.udp import DatagramOptions
 
 # The kernel's limit, with the byte that ends the path.
@@ -81,16 +81,19 @@ class UnixPeerOptions(UnixServerOptions):
         return Guarantee.AT_LEAST_ONCE, LOST_REPLY
 
 
-@declare(Kind.SINK, "unix", "Sends messages to a unix socket.")
-class UnixSinkOptions(DestinationOptions):
+@declare(Kind.SINK, "unix", "Sends messages to a unix socket.", available=True)
+class UnixSinkOptions(StreamSinkOptions):
     path: SocketPath = Field(validation_alias=AliasChoices("path", "address", "bind", "bind_addr"))
     """The socket's path."""
 
     mode: Literal["stream", "datagram"] = "stream"
     """`stream`: a connection; `datagram`: one message a datagram."""
 
-    def promise(self) -> tuple[Guarantee, str]:
-        return Guarantee.AT_LEAST_ONCE, CANNOT_PREPARE
+    @model_validator(mode="after")
+    def _only_streams_are_answered(self) -> Self:
+        if self.mode == "datagram" and self.reply != "none":
+            raise ValueError("`reply` needs `mode: stream`: nobody answers a datagram")
+        return self
 
     def default_interceptors(self) -> tuple[str, ...]:
         return ("lines",) if self.mode == "stream" else ()

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from penstock.config.flow import Stage
+from penstock.config.registry import REGISTRY, Kind
 from penstock.errors import InvalidMessage
 from penstock.interceptors.chain import Chain, chain_factory
 from penstock.interceptors.interface import NOTHING, Payloads
@@ -32,6 +33,20 @@ class Framing:
     @classmethod
     def of(cls, stages: tuple[Stage, ...], *, framed: bool) -> Framing:
         return cls(tuple((stage.name, stage.options.wire()) for stage in stages), framed)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a stream that was finished may be followed by another on the same connection.
+
+        `decompress` decides by the first bytes of a connection for all of it.
+        """
+        for name, _ in self.specs:
+            declaration = REGISTRY.find(Kind.INTERCEPTOR, name)
+            if declaration is not None and declaration.options.cuts:
+                break
+            if name == "decompress":
+                return False
+        return True
 
     def begin(self) -> Wrapper:
         """For a new stream."""
