@@ -203,13 +203,13 @@ def test_what_cannot_run_yet_is_listed():
     text = (
         "components:\n  web: {module: receiver.http, interceptors: [zstd], codec: json,"
         " params: {bind: 1, sync: true}}\n"
-        f"  out: {OUT}\npipeline: {{web: {{connect: out}}}}\n"
+        "  out: {module: sink.ws, params: {url: 'ws://h'}}\npipeline: {web: {connect: out}}\n"
     )
     assert [(gap.component, gap.what) for gap in flow_of(text).missing()] == [
         ("web", "interceptor zstd"),
         ("web", "codec json"),
         ("web", "option sync"),
-        ("out", "sink.dumper"),
+        ("out", "sink.ws"),
     ]
 
 
@@ -237,7 +237,7 @@ def test_guarantees_name_the_weakest_part_of_each_path():
     text = (
         f"components:\n  web: {WEB}\n  dgram: {{module: receiver.udp, params: {{bind: 1}}}}\n"
         "  copy: {module: link.multiplexer}\n  out: {module: sink.dumper, params: {out: f}}\n"
-        "  far: {module: sink.tcp, params: {address: ':1'}}\n"
+        "  far: {module: sink.tcp, params: {address: ':1', reply: status}}\n"
         "pipeline: {web: {connect: copy}, dgram: {connect: copy}, copy: {links: [out, far]}}\n"
     )
     flow = flow_of(text)
