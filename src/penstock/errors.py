@@ -24,6 +24,10 @@ class TooLarge(InvalidMessage):
     """A message, a frame or a body is over its limit."""
 
 
+class ProtocolError(PenstockError):
+    """The other side of a connector connection said what it must not, or what cannot be read."""
+
+
 class LogError(PenstockError):
     """A topic could not be read or written."""
 

@@ -147,6 +147,19 @@ RECV_BUFFER_BYTES: Final = 4 * MiB
 MAX_UDP_STREAMS: Final = 100_000
 """Sender addresses told apart at a time; the one silent longest makes room."""
 
+# --- The connector protocol -------------------------------------------------------------------
+MAX_CONNECTOR_FRAME_BYTES: Final = 16 * MiB
+"""(default) One frame of the connector protocol; its sender is told, and the connection closed."""
+
+CONNECTOR_CREDITS: Final = 100_000
+"""(default) Frames that an extension may send ahead of what is durable: about 20 MB of small ones."""
+
+MAX_CONNECTOR_STREAMS: Final = 10_000
+"""Streams that one connection may have open; one more is refused with ERROR."""
+
+CONNECTOR_HELLO_TIMEOUT_S: Final = 10.0
+"""From the connection to its HELLO: whoever says nothing holds a connection for no longer."""
+
 # --- Interceptors -----------------------------------------------------------------------------
 MAX_SEPARATED_BYTES: Final = 8192
 """(default) `separate`: a payload between two delimiters."""

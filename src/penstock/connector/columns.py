@@ -1,0 +1,289 @@
+"""Many MESSAGE frames at once, between a buffer and columns. No Python runs for each message.
+
+A frame says where the next one begins, so they have to be found one after another. Where they are small
+that is done the other way round: every place that looks like the head of a MESSAGE is found at once,
+and the chain that begins at the first frame is followed through those places. What merely looks like a
+head (inside a payload) is not on the chain, and falls out. Where frames are large, walking from one to the next is
+cheaper than looking at every byte.
+
+Payloads and keys become Arrow arrays with one copy, made by Arrow: the buffer is described as an array
+whose elements are keys, payloads and what lies between them, and the elements that count are taken.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.connector.frames import LENGTH_BYTES, MESSAGE_HEAD, FrameType, Message
+from penstock.errors import ProtocolError
+
+Positions = npt.NDArray[np.int64]
+
+HEAD_BYTES: Final = MESSAGE_HEAD.size
+HEAD: Final = np.dtype(
+    [
+        ("length", ">u4"),
+        ("type", "u1"),
+        ("stream_id", ">u8"),
+        ("message_id", ">u8"),
+        ("event_time", ">i8"),
+        ("key_bytes", ">u2"),
+    ]
+)
+assert HEAD.itemsize == HEAD_BYTES
+
+LEAST_LENGTH: Final = HEAD_BYTES - LENGTH_BYTES
+_MESSAGE: Final = int(FrameType.MESSAGE)
+_LENGTH_AND_TYPE: Final = struct.Struct(">IB")
+_BLOCK_BYTES: Final = (
+    128 * 1024
+)  # searched at a time: stays in the cache, and off the page allocator
+_SMALL_FRAME_BYTES: Final = 400  # below this, searching is faster than walking (measured)
+_SAMPLE: Final = 16  # frames walked to learn how large they are
+
+
+@dataclass(slots=True)
+class Messages:
+    """MESSAGE frames in a buffer, in their order. They need not be neighbours.
+
+    The columns are read when asked for, and point nowhere: the buffer may be reused once they are.
+    """
+
+    buffer: memoryview
+    starts: Positions
+    ends: Positions
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def _column(self, name: str, dtype: str) -> npt.NDArray[np.generic]:
+        """One field of every head, wherever the heads lie."""
+        spec = HEAD.fields
+        assert spec is not None
+        if not len(self.starts):
+            return np.empty(0, dtype)
+        kind, at = spec[name][:2]
+        span = len(self.buffer) - at - kind.itemsize + 1
+        everywhere: npt.NDArray[np.generic] = np.ndarray((span,), kind, self.buffer, at, (1,))
+        return everywhere[self.starts].astype(dtype)
+
+    @property
+    def stream_ids(self) -> npt.NDArray[np.uint64]:
+        return self._column("stream_id", "u8")  # type: ignore[return-value]
+
+    @property
+    def message_ids(self) -> npt.NDArray[np.uint64]:
+        return self._column("message_id", "u8")  # type: ignore[return-value]
+
+    @property
+    def event_times(self) -> npt.NDArray[np.int64]:
+        return self._column("event_time", "i8")  # type: ignore[return-value]
+
+    @property
+    def key_lengths(self) -> Positions:
+        return self._column("key_bytes", "i8")  # type: ignore[return-value]
+
+    @property
+    def payload_lengths(self) -> Positions:
+        return self.ends - self.starts - HEAD_BYTES - self.key_lengths
+
+    @property
+    def size_bytes(self) -> int:
+        return int((self.ends - self.starts).sum())
+
+    def select(self, chosen: npt.NDArray[np.bool_] | slice) -> Messages:
+        return Messages(self.buffer, self.starts[chosen], self.ends[chosen])
+
+    def payloads(self) -> pa.BinaryArray:
+        """An absent payload is an empty one here: the topic's column is never null."""
+        return _cut(self.buffer, self.starts + HEAD_BYTES + self.key_lengths, self.ends)
+
+    def keys(self) -> pa.BinaryArray:
+        """Null where there is none."""
+        lengths = self.key_lengths
+        if not lengths.any():
+            return pa.nulls(len(lengths), pa.binary())
+        begin = self.starts + HEAD_BYTES
+        found = _cut(self.buffer, begin, begin + lengths)
+        return pc.if_else(pa.array(lengths > 0), found, pa.scalar(None, pa.binary()))
+
+    def frames(self) -> bytes:
+        """The frames as they came."""
+        if len(self) == 0:
+            return b""
+        if (self.starts[1:] == self.ends[:-1]).all():
+            return bytes(self.buffer[self.starts[0] : self.ends[-1]])
+        data = _cut(self.buffer, self.starts, self.ends).buffers()[2]
+        return bytes(memoryview(data)[: self.size_bytes])
+
+    def copy(self) -> Messages:
+        """The same in a buffer of their own."""
+        lengths = self.ends - self.starts
+        ends = np.cumsum(lengths)
+        return Messages(memoryview(self.frames()), ends - lengths, ends)
+
+    def each(self) -> list[Message]:
+        """One by one; for small volumes and tests."""
+        columns = zip(
+            self.stream_ids.tolist(),
+            self.message_ids.tolist(),
+            self.event_times.tolist(),
+            self.keys().to_pylist(),
+            self.payloads().to_pylist(),
+            strict=True,
+        )
+        return [Message(s, m, time, key, data or None) for s, m, time, key, data in columns]
+
+
+def _cut(buffer: memoryview, begins: Positions, ends: Positions) -> pa.BinaryArray:
+    """The stretches `begins[i]:ends[i]`, which rise and do not overlap, copied into an array."""
+    n = len(begins)
+    if n == 0:
+        return pa.array([], pa.binary())
+    bounds = np.empty(2 * n, np.int32)
+    bounds[0::2], bounds[1::2] = begins, ends
+    parts = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
+    all_of_it = pa.Array.from_buffers(pa.binary(), 2 * n - 1, parts)
+    return all_of_it.take(pa.array(np.arange(0, 2 * n, 2, dtype=np.int32)))
+
+
+def encode_messages(
+    stream_id: int,
+    message_ids: npt.NDArray[np.integer],
+    payloads: pa.Array,
+    *,
+    event_times: npt.NDArray[np.int64] | None = None,
+    keys: pa.Array | None = None,
+) -> memoryview:
+    """MESSAGE frames of one stream, end to end. `payloads` and `keys` are binary arrays."""
+    n = len(payloads)
+    if n == 0:
+        return memoryview(b"")
+    heads = np.zeros(n, HEAD)
+    lengths = _lengths(payloads)
+    parts = [_no_nulls(payloads)]
+    if keys is not None and keys.null_count < n:
+        key_lengths = _lengths(keys)
+        if int(key_lengths.max()) > 2**16 - 1:
+            raise ProtocolError("a key has more bytes than fit into a frame (65535)")
+        heads["key_bytes"] = key_lengths
+        lengths = lengths + key_lengths
+        parts.insert(0, _no_nulls(keys))
+    heads["length"] = lengths + LEAST_LENGTH
+    heads["type"] = FrameType.MESSAGE
+    heads["stream_id"] = stream_id
+    heads["message_id"] = message_ids
+    if event_times is not None:
+        heads["event_time"] = event_times
+    bounds = pa.py_buffer(np.arange(0, HEAD_BYTES * n + 1, HEAD_BYTES, dtype=np.int32))
+    head_array = pa.Array.from_buffers(pa.binary(), n, [None, bounds, pa.py_buffer(heads)])
+    joined = pc.binary_join_element_wise(head_array, *parts, pa.scalar(b""))
+    size = int(lengths.sum()) + HEAD_BYTES * n
+    return memoryview(joined.buffers()[2])[:size]
+
+
+def _no_nulls(array: pa.Array) -> pa.Array:
+    return array.fill_null(b"") if array.null_count else array
+
+
+def _lengths(array: pa.Array) -> Positions:
+    found: Positions = (
+        pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    return found
+
+
+def find_messages(data: memoryview, at: int, max_frame_bytes: int) -> Messages:
+    """Whole MESSAGE frames that follow each other from `at`, up to the first that is anything else:
+    another type, too long, too short for what it must hold, or not all there."""
+    starts, end = _walk(data, at, max_frame_bytes, _SAMPLE)
+    if len(starts) < _SAMPLE:
+        pieces = [np.array(starts, np.int64)]
+    elif end - at > _SMALL_FRAME_BYTES * _SAMPLE:
+        starts, end = _walk(data, at, max_frame_bytes, None)
+        pieces = [np.array(starts, np.int64)]
+    else:
+        pieces, end = [], at
+        while True:
+            found, end = _search(data, end, max_frame_bytes)
+            if not len(found):
+                break
+            pieces.append(found)
+    first = np.concatenate(pieces)
+    ends = np.empty_like(first)
+    ends[:-1] = first[1:]
+    ends[-1:] = end
+    return _only_sound(Messages(data, first, ends))
+
+
+def _walk(
+    data: memoryview, at: int, max_frame_bytes: int, most: int | None
+) -> tuple[list[int], int]:
+    """Starts of frames, and where the last one ends."""
+    found: list[int] = []
+    last = len(data) - HEAD_BYTES
+    unpack, add = _LENGTH_AND_TYPE.unpack_from, found.append
+    while at <= last and len(found) != most:
+        length, kind = unpack(data, at)
+        end = at + LENGTH_BYTES + length
+        if kind != _MESSAGE or not LEAST_LENGTH <= length <= max_frame_bytes or end > len(data):
+            break
+        add(at)
+        at = end
+    return found, at
+
+
+def _search(data: memoryview, at: int, max_frame_bytes: int) -> tuple[Positions, int]:
+    """Starts of whole frames on the chain that begins at `at`, within one block; and its end."""
+    block = np.frombuffer(data, np.uint8, min(len(data) - at, _BLOCK_BYTES), at)
+    if len(block) < HEAD_BYTES:
+        return np.empty(0, np.int64), at
+    places = np.flatnonzero(
+        block[LENGTH_BYTES : len(block) - HEAD_BYTES + 1 + LENGTH_BYTES] == _MESSAGE
+    )
+    words: npt.NDArray[np.generic] = np.ndarray((len(block) - 3,), ">u4", data, at, (1,))
+    lengths = words[places].astype(np.int64)
+    following = places + lengths + LENGTH_BYTES
+    # What ends past the block is left to the next one. Little that is not a frame passes this.
+    sound = (lengths >= LEAST_LENGTH) & (lengths <= max_frame_bytes) & (following <= len(block))
+    places, following = places[sound], following[sound]
+    if not len(places) or places[0] != 0:
+        return np.empty(0, np.int64), at
+    places, end = _chain(places, following)
+    return places + at, at + end
+
+
+def _chain(places: Positions, following: Positions) -> tuple[Positions, int]:
+    """The places on the chain that begins at the first, and where the last of them leads.
+
+    Almost always every place leads to its neighbour. Where one does not, either the neighbour is no
+    frame, and is jumped over, or the chain ends.
+    """
+    astray = np.flatnonzero(following[:-1] != places[1:])
+    pieces: list[Positions] = []
+    at = 0
+    for stop in astray.tolist():
+        if stop < at:  # it was jumped over itself
+            continue
+        pieces.append(places[at : stop + 1])
+        led_to = int(following[stop])
+        at = int(np.searchsorted(places, led_to))
+        if at == len(places) or places[at] != led_to:
+            return np.concatenate(pieces), led_to
+    pieces.append(places[at:])
+    return np.concatenate(pieces) if len(pieces) > 1 else pieces[0], int(following[-1])
+
+
+def _only_sound(found: Messages) -> Messages:
+    """Up to the first frame whose key would reach past its end."""
+    if len(found) == 0:
+        return found
+    broken = np.flatnonzero(found.payload_lengths < 0)
+    return found.select(slice(0, int(broken[0]))) if len(broken) else found
