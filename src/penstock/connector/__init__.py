@@ -5,7 +5,9 @@
     states.py       who may say what when: all tables          machine.py     runs the tables
     sending.py      the source role: the extension's side      receiving.py   the source role: ours
     working.py      the sink role: our side, the worker        sinking.py     the sink role: theirs
-    ledger.py       what a sink knows of one worker            deciding.py    one transaction's coordinator
+    worker.py       settles, then does rounds                  participant.py stores, logs, votes, answers
+    deciding.py     one transaction's coordinator              ledger.py      what a sink knows of one worker
+    connection.py   what the four connections share            diagrams.py    the tables as pictures
 
 The rules that everything here keeps:
 

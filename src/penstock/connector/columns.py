@@ -112,7 +112,8 @@ class Messages:
             return pa.nulls(len(lengths), pa.binary())
         begin = self.starts + HEAD_BYTES
         found = _cut(self.buffer, begin, begin + lengths)
-        return pc.if_else(pa.array(lengths > 0), found, pa.scalar(None, pa.binary()))
+        there = pa.py_buffer(np.packbits(lengths > 0, bitorder="little"))
+        return pa.Array.from_buffers(pa.binary(), len(lengths), [there, *found.buffers()[1:]])
 
     def frames(self) -> bytes:
         """The frames as they came."""
@@ -151,7 +152,9 @@ def _cut(buffer: memoryview, begins: Positions, ends: Positions) -> pa.BinaryArr
     bounds[0::2], bounds[1::2] = begins, ends
     parts = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     all_of_it = pa.Array.from_buffers(pa.binary(), 2 * n - 1, parts)
-    return all_of_it.take(pa.array(np.arange(0, 2 * n, 2, dtype=np.int32)))
+    # Not pa.array: it would import pandas, which takes longer than most extensions run.
+    every_other = pa.py_buffer(np.arange(0, 2 * n, 2, dtype=np.int32))
+    return all_of_it.take(pa.Array.from_buffers(pa.int32(), n, [None, every_other]))
 
 
 def encode_messages(
@@ -167,15 +170,17 @@ def encode_messages(
     if n == 0:
         return memoryview(b"")
     heads = np.zeros(n, HEAD)
+    payloads = _no_nulls(payloads)
     lengths = _lengths(payloads)
-    parts = [_no_nulls(payloads)]
+    parts = [payloads]
     if keys is not None and keys.null_count < n:
+        keys = _no_nulls(keys)
         key_lengths = _lengths(keys)
         if int(key_lengths.max()) > 2**16 - 1:
             raise ProtocolError("a key has more bytes than fit into a frame (65535)")
         heads["key_bytes"] = key_lengths
         lengths = lengths + key_lengths
-        parts.insert(0, _no_nulls(keys))
+        parts.insert(0, keys)
     heads["length"] = lengths + LEAST_LENGTH
     heads["type"] = FrameType.MESSAGE
     heads["stream_id"] = stream_id
@@ -194,10 +199,9 @@ def _no_nulls(array: pa.Array) -> pa.Array:
 
 
 def _lengths(array: pa.Array) -> Positions:
-    found: Positions = (
-        pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
-    return found
+    """Of a binary array without nulls."""
+    bounds = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
+    return np.diff(bounds).astype(np.int64)
 
 
 def find_messages(data: memoryview, at: int, max_frame_bytes: int) -> Messages:

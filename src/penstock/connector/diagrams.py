@@ -1,37 +1,38 @@
-"""State diagrams, drawn from the tables. `tools/diagrams.py` puts them into the reference page."""
+"""State diagrams, drawn from the tables. `tools/diagrams.py` puts them into the reference page.
+
+ERROR and the end of the connection are left out: they are allowed everywhere, and the page says so once.
+"""
 
 from __future__ import annotations
 
-from penstock.connector.states import OVER, State, Table
+from collections.abc import Iterator
+
+from penstock.connector.states import Side, Signal, State, Table
+
+_EVERYWHERE = (Signal.ERROR, Signal.CLOSED)
 
 
 def mermaid(table: Table) -> str:
     """A state diagram in Mermaid's language: one arrow for each pair of states."""
-    lines = ["stateDiagram-v2", f"    [*] --> {_name(next(iter(table)))}"]
-    lines += [f"    {_name(state)}: {state}" for state in table]
-    for state, steps in table.items():
-        for following in table:
-            labels = [f"{side} {signal}" for (side, signal), to in steps.items() if to is following]
-            # Ends look the same from everywhere: the page says so once.
-            if labels and not (following in OVER and _is_common_end(labels)):
-                lines.append(f"    {_name(state)} --> {_name(following)}: {', '.join(labels)}")
+    lines = ["stateDiagram-v2", f"    [*] --> {next(iter(table)).name}"]
+    lines += [f"    {state.name}: {state}" for state in table]
+    arrows: dict[tuple[State, State], list[str]] = {}
+    for state, side, signal, following in _steps(table):
+        arrows.setdefault((state, following), []).append(f"{side} {signal}")
+    for (state, following), labels in arrows.items():
+        lines.append(f"    {state.name} --> {following.name}: {', '.join(labels)}")
     return "\n".join(lines)
 
 
 def rows(table: Table) -> str:
     """The same as a table in Markdown: every allowed step, in the order of the code."""
     lines = ["| state | who | says | next state |", "|---|---|---|---|"]
-    for state, steps in table.items():
-        lines += [
-            f"| {state} | {side} | {signal} | {following} |"
-            for (side, signal), following in steps.items()
-        ]
+    lines += [f"| {a} | {side} | {signal} | {b} |" for a, side, signal, b in _steps(table)]
     return "\n".join(lines)
 
 
-def _is_common_end(labels: list[str]) -> bool:
-    return all(label.endswith(("ERROR", "the connection closes")) for label in labels)
-
-
-def _name(state: State) -> str:
-    return state.name
+def _steps(table: Table) -> Iterator[tuple[State, Side, Signal, State]]:
+    for state, steps in table.items():
+        for (side, signal), following in steps.items():
+            if signal not in _EVERYWHERE:
+                yield state, side, signal, following
