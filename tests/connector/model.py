@@ -436,8 +436,9 @@ class World:
             return
         decision = me.decision
         if decision.outcome is None:
-            if self.chance.random() < self.trouble["lose"] + 0.01:  # a vote takes too long
-                decision.lost(self.chance.choice(list(self.actors)))
+            if self.chance.random() < self.trouble["lose"] + 0.02:  # it takes too long
+                for name in self.actors:
+                    decision.lost(name)
             return
         if decision.outcome and not decision.logged:
             votes = [self.votes.get((name, decision.transaction)) for name in self.actors]

@@ -65,7 +65,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(bounds)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(STREAMS, st.lists(st.integers(0, 10**6), max_size=20))
 def test_any_split_of_the_bytes_gives_the_frames_that_went_in(stream, places):
     sent = flat(stream)
@@ -81,13 +81,13 @@ def test_one_byte_at_a_time_gives_the_same(stream):
     assert events(Decoder(), [bytes([byte]) for byte in data]) == stream
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 10**6), max_size=10))
 def test_any_bytes_split_anyhow_fail_in_the_same_place_for_the_same_reason(data, places):
     assert events(Decoder(200), cut(data, places)) == events(Decoder(200), [data])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**64 - 1),
     st.lists(

@@ -16,6 +16,11 @@ SEEDS = 4000
 BUDGET_S = 30.0
 
 
+def simulate_many(seeds: range) -> None:
+    for seed in seeds:
+        simulate(seed)
+
+
 @pytest.mark.slow
 def test_never_a_lost_or_doubled_byte_nor_a_commit_after_a_vote_against_and_always_settled():
     one = os.environ.get("PENSTOCK_TEST_SEED")
@@ -68,12 +73,10 @@ def test_the_model_would_notice_a_sink_that_forgets(monkeypatch):
 
     monkeypatch.setattr(Ledger, "restore", forgetful)
     with pytest.raises(AssertionError):
-        for seed in range(300):
-            simulate(seed)
+        simulate_many(range(300))
 
 
 def test_the_model_would_notice_a_coordinator_that_does_not_wait(monkeypatch):
     monkeypatch.setattr(Decision, "lost", lambda self, who: self._waiting.discard(who))
     with pytest.raises(AssertionError):
-        for seed in range(300):
-            simulate(seed)
+        simulate_many(range(300))
