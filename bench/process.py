@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.tools import Program
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
 SAMPLE_S = 0.2
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
