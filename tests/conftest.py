@@ -23,7 +23,7 @@ settings.load_profile("penstock")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with Penstock's settings and its format, for all tests: nobody stops it."""
-    from penstock.spark import session
+    from penstock.spark.session import session
 
     # Functions of test modules run in Spark's Python workers, which import them by name.
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]

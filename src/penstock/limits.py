@@ -203,6 +203,9 @@ SPARK_ROWS: Final = 10_000
 SPARK_BATCH_BYTES: Final = 16 * MiB
 """Bytes of such a batch, where messages are large: Spark keeps a few in memory for every task."""
 
+SPARK_KEPT_READERS: Final = 64
+"""Partitions that one of Spark's workers keeps open between micro-batches."""
+
 SPARK_TASK_FAILURES: Final = 4
 """Tries of a task before its query fails: a Python worker may be killed for want of memory."""
 

@@ -126,3 +126,13 @@ def test_a_schema_may_leave_columns_out_but_not_change_them(
     reader = spark.read.format("penstock").schema("payload string")
     with pytest.raises(PySparkException, match="column payload is binary, not string"):
         reader.options(dataDir=str(topics.data_dir), topic="orders").load().collect()
+
+
+def test_one_partition_can_be_read_by_several_tasks(spark: SparkSession, topics: Topics) -> None:
+    topics.create("orders", partitions=2)
+    topics.append("orders", numbered(90), frames=9)
+    topics.append("orders", numbered(10, 90), partition=1)
+    rows = read(spark, topics, "orders", minPartitions="5")
+    assert rows.rdd.getNumPartitions() == 5
+    assert payloads(rows) == numbered(100)
+    assert read(spark, topics, "orders").rdd.getNumPartitions() == 2

@@ -1,10 +1,11 @@
-"""Penstock's topics in Spark: a session with the settings that matter, and the format `penstock`.
+"""Penstock's topics in Spark. Any PySpark program reads them with three lines:
 
-    from penstock.spark import register
-    register(spark)
-    spark.readStream.format("penstock").option("dataDir", ".penstock").option("topic", "orders").load()
+    import penstock.spark
+    penstock.spark.register(spark)
+    orders = spark.readStream.format("penstock").options(dataDir=".penstock", topic="orders").load()
 
-Importing this module does not import Spark: that takes a second, and most commands do without.
+`penstock.spark.session` starts a session with the settings that matter for small micro-batches.
+Importing this package does not import Spark: that takes a second, and most commands do without.
 """
 
 from __future__ import annotations
@@ -14,16 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session"]
-
-
-def session(master: str | None = None, app: str = "penstock", **conf: str) -> SparkSession:
-    """A Spark session as Penstock wants it; see `penstock.spark.session`. The format is registered."""
-    from penstock.spark.session import session as start
-
-    spark = start(master, app, **conf)
-    register(spark)
-    return spark
+__all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:

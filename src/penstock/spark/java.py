@@ -13,6 +13,11 @@ from pathlib import Path
 from penstock.errors import NoJava
 
 MIN_JAVA = 17
+CLONE = Path(__file__).parents[3]
+"""Where this source is, if it is a clone: `make setup` unpacks a Java there if it may not install one."""
+
+SYSTEM_FOLDERS = (Path("/usr/lib/jvm"), Path.home() / ".sdkman/candidates/java", Path("/opt"))
+
 _ANSWER_S = 10.0
 """How long a Java may take to say its version."""
 
@@ -62,10 +67,9 @@ def _places() -> Iterator[tuple[str, Path]]:
         yield "JAVA_HOME", Path(home) / "bin" / "java"
     if on_path := shutil.which("java"):
         yield "on the path", Path(on_path)
-    clone = Path(__file__).parents[3]  # `make setup` unpacks one into a clone without root
-    for folder in dict.fromkeys((Path.cwd(), clone)):
+    for folder in dict.fromkeys((Path.cwd(), CLONE)):
         yield f"in {folder}", folder / ".java" / "bin" / "java"
-    for root in (Path("/usr/lib/jvm"), Path.home() / ".sdkman/candidates/java", Path("/opt")):
+    for root in SYSTEM_FOLDERS:
         try:
             found = sorted(root.glob("*/bin/java"))
         except OSError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from penstock import logs
@@ -127,7 +128,7 @@ class Ranges:
                 first = begin
             if first < stop:
                 found.append(Range(at, first, stop))
-        return found
+        return split(found, self._options.min_partitions)
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -199,6 +200,20 @@ def share(wanted: Mapping[At, int], limit: int) -> Offsets:
         given[at] = min(wanted[at], left // (len(wanted) - len(given)))
         left -= given[at]
     return given
+
+
+def split(ranges: list[Range], pieces: int) -> list[Range]:
+    """Cut ranges, the longest most, until there are about so many; their order stays."""
+    total = sum(span.end - span.start for span in ranges)
+    if len(ranges) >= pieces or not total:
+        return ranges
+    found = []
+    for span in ranges:
+        length = span.end - span.start
+        parts = min(length, max(1, round(pieces * length / total)))
+        cuts = [span.start + length * i // parts for i in range(parts + 1)]
+        found += [Range(span.at, first, end) for first, end in pairwise(cuts)]
+    return found
 
 
 def lost(what: str, begin: int | None, *, fail: bool) -> None:

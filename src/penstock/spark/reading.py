@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.limits import SPARK_KEPT_READERS
 from penstock.log import TopicName
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.embedded.reader import PartitionReader
 from penstock.spark.columns import gathered
-from penstock.spark.options import ReadOptions
+from penstock.spark.options import At, ReadOptions
 from penstock.spark.ranges import Range, lost
+
+
+_kept: OrderedDict[tuple[Path, At, int], PartitionReader] = OrderedDict()
 
 
 def read_range(options: ReadOptions, span: Range) -> Iterator[pa.RecordBatch]:
     """Batches of the log's columns, of about SPARK_ROWS rows each."""
-    log = EmbeddedLog(options.data_dir)
-    reader = log.reader(TopicName.parse(span.at.topic), span.at.partition)
+    reader = _reader(options, span.at)
     try:
         yield from gathered(_whole(reader, span, fail=options.fail_on_data_loss))
     finally:
-        reader.close()
+        reader.release()
+
+
+def _reader(options: ReadOptions, at: At) -> PartitionReader:
+    """Spark's workers live on, and a reader that has followed a partition need not find its end anew."""
+    log = EmbeddedLog(options.data_dir)
+    name = TopicName.parse(at.topic)
+    key = (options.data_dir, at, log.identity(name))
+    reader = _kept.get(key)
+    if reader is None:
+        reader = _kept[key] = log.reader(name, at.partition)
+        while len(_kept) > SPARK_KEPT_READERS:
+            _kept.popitem(last=False)[1].close()
+    _kept.move_to_end(key)
+    return reader
 
 
 def _whole(reader: PartitionReader, span: Range, *, fail: bool) -> Iterator[pa.RecordBatch]:

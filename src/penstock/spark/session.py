@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError
 from penstock.limits import SPARK_ROWS, SPARK_TASK_FAILURES
+from penstock.spark import register
 from penstock.spark.java import find_java
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]{1,5})(?:,\s*([0-9]{1,5}))?\])?")
@@ -30,23 +31,26 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 
 def session(master: str | None = None, app: str = "penstock", **conf: str) -> SparkSession:
-    """Start Spark, or get the session that runs. `master` is `local[*]` unless given.
+    """Start Spark, or get the session that runs; it knows the format `penstock`.
 
-    Settings are passed by their names: `session(**{"spark.driver.memory": "4g"})`. Those of a session that
-    runs already are changed only where Spark can change them.
+    `master` is `local[*]` unless given. Settings are passed by their names:
+    `session(**{"spark.driver.memory": "4g"})`. Those of a session that runs already are changed only
+    where Spark can change them.
     """
     os.environ["JAVA_HOME"] = str(find_java().home)
-    chosen, cores = _master(master or "local[*]")
+    chosen, cores = chosen_master(master or "local[*]")
     if cores is not None:  # otherwise workers would run whatever `python3` is on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {**_settings(cores), **conf}
     builder = SparkSession.builder.master(chosen).appName(app)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
 
 
-def _master(master: str) -> tuple[str, int | None]:
+def chosen_master(master: str) -> tuple[str, int | None]:
     """The master with retries, and its cores; None if Spark runs elsewhere."""
     if not master.startswith("local") or master.startswith("local-cluster"):
         return master, None

@@ -180,6 +180,11 @@ class PartitionReader:
             self._missing(segment, expected, upper)
         return self.corrupt
 
+    def release(self) -> None:
+        """Unmap what is mapped, so that segments removed by retention free their space; read on later."""
+        self._mapped.clear()
+        self._corrupt.clear()
+
     def close(self) -> None:
         self._mapped.clear()
         self._tail.close()
