@@ -16,7 +16,6 @@ from penstock.spark.columns import gathered
 from penstock.spark.options import At, ReadOptions
 from penstock.spark.ranges import Range, lost
 
-
 _kept: OrderedDict[tuple[Path, At, int], PartitionReader] = OrderedDict()
 
 
