@@ -270,3 +270,7 @@ REPLY_WINDOW: Final = 1000
 
 REPLY_BYTES: Final = 64 * KiB
 """One answer to a message, at most. What is longer is no status line."""
+
+HTTP_BATCH_EVENTS: Final = 1000
+HTTP_BATCH_BYTES: Final = 1 * MiB
+"""Events in one request of an HTTP sink with `batch`: what most servers take, and are quick to answer."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -14,6 +16,7 @@ from penstock.limits import (
     IDLE_TIMEOUT_S,
     MAX_BODY_BYTES,
     MAX_CONNECTIONS,
+    MAX_HEADERS,
     MAX_INFLIGHT_BYTES,
 )
 from penstock.peers.options import (
@@ -22,6 +25,12 @@ from penstock.peers.options import (
     ReceiverOptions,
     TlsClientOptions,
     TlsServerOptions,
+)
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
+_OWN_HEADERS = frozenset(
+    ("connection", "content-length", "host", "idempotency-key", "te", "transfer-encoding")
 )
 
 
@@ -101,7 +110,7 @@ class HttpPeerOptions(HttpServerOptions):
         return Guarantee.AT_LEAST_ONCE, "an answer that was lost may be asked for again"
 
 
-@declare(Kind.SINK, "http", "Sends messages by HTTP.")
+@declare(Kind.SINK, "http", "Sends messages by HTTP.", available=True)
 class HttpSinkOptions(DestinationOptions):
     url: str = Field(pattern=r"^(https?://|\$\{)", max_length=4096)
     """Where to send."""
@@ -109,14 +118,45 @@ class HttpSinkOptions(DestinationOptions):
     method: Literal["POST", "PUT", "PATCH"] = "POST"
     """The request method."""
 
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
-    """Headers to send with every request."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict, max_length=MAX_HEADERS)
+    """Headers to send with every request. `Content-Type` goes by the codec, if it is not given."""
 
     batch: bool = False
     """Send many messages in one body, as NDJSON."""
 
+    connections: int = Field(4, ge=1, le=64)
+    """Connections that a task uses at a time. A stream's messages go over one, in order."""
+
     tls: TlsClientOptions = Field(default_factory=TlsClientOptions)
     """TLS, where the URL begins with https."""
+
+    @field_validator("url")
+    @classmethod
+    def _has_a_host(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise ValueError("expected a URL, such as https://example.org/events") from None
+        if not parts.hostname or port == 0 or not url.isascii() or not url.isprintable():
+            raise ValueError("expected a URL, such as https://example.org/events")
+        if " " in url or parts.fragment:
+            raise ValueError("a URL that is sent to has no spaces and no fragment")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("put credentials into `headers`, by reference, and not into the URL")
+        return url
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no header name")
+            if name.lower() in _OWN_HEADERS:
+                raise ValueError(f"{name} is set by Penstock itself")
+            if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+                raise ValueError(f"the value of {name} has characters that no header can have")
+        return headers
 
     def promise(self) -> tuple[Guarantee, str]:
         return (

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast, get_args
+from urllib.parse import urlsplit
 
+from penstock.config.address import Address
 from penstock.config.flow import Component
 from penstock.errors import ConfigError
 from penstock.peers.file import DumperSinkOptions, FileSinkOptions
+from penstock.peers.http import HttpSinkOptions
 from penstock.peers.tcp import TcpSinkOptions
 from penstock.peers.udp import UdpSinkOptions
 from penstock.peers.unix import UnixSinkOptions
@@ -17,8 +20,10 @@ from penstock.sinks.datagram import DatagramSink
 from penstock.sinks.dumper import DumperSink, StandardSink, Stream
 from penstock.sinks.file import FileSink
 from penstock.sinks.framing import Framing
+from penstock.sinks.http import HttpSink
 from penstock.sinks.interface import Sink
 from penstock.sinks.stream import StreamSink
+from penstock.version import __version__
 
 
 def make_sink(component: Component, data_dir: Path) -> Sink:
@@ -80,9 +85,47 @@ def _unix(component: Component, data_dir: Path) -> Sink:
     return StreamSink(target, Framing.of(component.interceptors, framed=False), options.reply)
 
 
+def _http(component: Component, data_dir: Path) -> Sink:
+    options = component.options
+    assert isinstance(options, HttpSinkOptions)
+    url = urlsplit(options.url)
+    secure = url.scheme == "https"
+    port = url.port or (443 if secure else 80)
+    tls = options.tls if secure else None
+    return HttpSink(
+        Target(component.name, Address(url.hostname or "", port), options.timeout_s, tls),
+        (url.path or "/") + (f"?{url.query}" if url.query else ""),
+        options.method,
+        http_headers(url.netloc, options, component.codec.name if component.codec else ""),
+        Framing.of(component.interceptors, framed=True),
+        options.batch,
+        options.connections,
+    )
+
+
+def http_headers(host: str, options: HttpSinkOptions, codec: str) -> tuple[tuple[str, str], ...]:
+    """Those of the configuration, and those that every request needs."""
+    kind = "application/x-ndjson" if options.batch else _CONTENT_TYPES.get(codec, _BYTES)
+    given = {name: value.get_secret_value() for name, value in options.headers.items()}
+    usual = {"Host": host, "User-Agent": f"penstock/{__version__}", "Content-Type": kind}
+    written = {name.lower() for name in given}
+    kept = {name: value for name, value in usual.items() if name.lower() not in written}
+    return (*kept.items(), *given.items())
+
+
+_BYTES: Final = "application/octet-stream"
+_CONTENT_TYPES: Final = {
+    "cloudevents": "application/cloudevents+json",
+    "csv": "text/csv",
+    "json": "application/json",
+    "msgpack": "application/msgpack",
+    "string": "text/plain; charset=utf-8",
+}
+
 _MAKERS: Final[dict[str, Callable[[Component, Path], Sink]]] = {
     "sink.dumper": _dumper,
     "sink.file": _file,
+    "sink.http": _http,
     "sink.tcp": _tcp,
     "sink.udp": _udp,
     "sink.unix": _unix,
