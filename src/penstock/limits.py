@@ -196,6 +196,9 @@ MAX_COMPONENTS: Final = 1000
 MAX_PROBLEMS: Final = 200
 """Mistakes reported for one file; the rest is counted."""
 
+MAX_PLACES: Final = 4096
+"""Places of one piece of a flow (see `flow.plan`): each is a case in the expressions that Spark compiles."""
+
 # --- Spark --------------------------------------------------------------------------------------
 SPARK_ROWS: Final = 10_000
 """Rows of an Arrow batch on its way into or out of Spark: with fewer, each costs more."""

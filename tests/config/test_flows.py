@@ -201,13 +201,13 @@ def test_a_receiver_may_ask_for_partitions():
 
 def test_what_cannot_run_yet_is_listed():
     text = (
-        "components:\n  web: {module: receiver.http, interceptors: [zstd], codec: json,"
+        "components:\n  web: {module: receiver.http, interceptors: [zstd], codec: yaml,"
         " params: {bind: 1, sync: true}}\n"
         "  out: {module: sink.ws, params: {url: 'ws://h'}}\npipeline: {web: {connect: out}}\n"
     )
     assert [(gap.component, gap.what) for gap in flow_of(text).missing()] == [
         ("web", "interceptor zstd"),
-        ("web", "codec json"),
+        ("web", "codec yaml"),
         ("web", "option sync"),
         ("out", "sink.ws"),
     ]

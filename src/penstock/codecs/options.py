@@ -10,7 +10,7 @@ from penstock.config.options import NoOptions, Options, Texts
 from penstock.config.registry import Kind, declare
 
 
-@declare(Kind.CODEC, "json", "JSON, one value a payload.")
+@declare(Kind.CODEC, "json", "JSON, one value a payload.", available=True)
 class JsonOptions(Options):
     schema_ddl: str | None = Field(None, min_length=1)
     """The columns and their types, as Spark writes them: `id BIGINT, name STRING`."""
@@ -48,13 +48,13 @@ class ProtobufOptions(Options):
     """The full name of the message type."""
 
 
-@declare(Kind.CODEC, "string", "Text.")
+@declare(Kind.CODEC, "string", "Text.", available=True)
 class StringOptions(Options):
     encoding: Literal["utf-8", "latin-1", "ascii"] = "utf-8"
     """How the text is encoded."""
 
 
-@declare(Kind.CODEC, "binary", "Bytes stay bytes.")
+@declare(Kind.CODEC, "binary", "Bytes stay bytes.", available=True)
 class BinaryOptions(NoOptions):
     pass
 

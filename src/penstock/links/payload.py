@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, ValidationError, model_validator
 
+import penstock.codecs.options  # noqa: F401  declares the codecs that a format may name
+from penstock.config.flow import Stage
 from penstock.config.options import NoOptions, Options
-from penstock.config.registry import Kind, declare
+from penstock.config.registry import REGISTRY, Kind, declare
+
+BASE64 = "base64"
 
 
-@declare(Kind.LINK, "meta_parser", "Reads `k=v&k2=v2 payload` into meta and the rest.")
+@declare(
+    Kind.LINK, "meta_parser", "Reads `k=v&k2=v2 payload` into meta and the rest.", available=True
+)
 class MetaParserOptions(NoOptions):
     pass
 
@@ -32,6 +38,35 @@ class CompressorOptions(Options):
 class FormatOptions(Options):
     format: str = Field(min_length=1, validation_alias=AliasChoices("format", "codec"))
     """`base64`, or the name of a codec."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The codec's options."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.format == BASE64:
+            if self.options:
+                raise ValueError("base64 has no options")
+        elif REGISTRY.find(Kind.CODEC, self.format) is None:
+            known = ", ".join(sorted(REGISTRY.names(Kind.CODEC)))
+            raise ValueError(f"there is no format {self.format!r}; it is base64, {known}")
+        else:
+            self.stage()
+        return self
+
+    def stage(self) -> Stage | None:
+        """The codec; None for base64."""
+        if self.format == BASE64:
+            return None
+        found = REGISTRY.find(Kind.CODEC, self.format)
+        assert found is not None, "it was looked up before"
+        try:
+            options = found.options.model_validate(self.options)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"the codec {found.name}: `{where}`: {first['msg']}") from None
+        return Stage(found.name, options, found.available)
 
 
 @declare(Kind.LINK, "encode", "From values to payloads: base64, or a codec.")

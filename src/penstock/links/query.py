@@ -10,7 +10,7 @@ from penstock.config.options import Options, Texts
 from penstock.config.registry import Kind, declare
 
 
-@declare(Kind.LINK, "filter", "Lets through what fits a Spark SQL condition.")
+@declare(Kind.LINK, "filter", "Lets through what fits a Spark SQL condition.", available=True)
 class FilterOptions(Options):
     condition: str = Field(min_length=1, validation_alias=AliasChoices("condition", "where"))
     """A Spark SQL expression that is true or false."""

@@ -15,6 +15,7 @@ from penstock.config.registry import Kind, Shape, declare
     "router",
     "Picks the route whose key equals a meta attribute; none fits: unroutable.",
     shape=Shape(max_outputs=None, routed=True),
+    available=True,
 )
 class RouterOptions(Options):
     routing_key: str = Field(min_length=1)
@@ -32,12 +33,15 @@ class CopyOptions(Options):
     "Copies to every link; the status is composed of theirs.",
     shape=Shape(min_outputs=0, max_outputs=None),
     aliases=("demux", "mpx"),
+    available=True,
 )
 class MultiplexerOptions(CopyOptions):
     pass
 
 
-@declare(Kind.LINK, "demultiplexer", "Merges what comes in.", aliases=("mux", "dmx"))
+@declare(
+    Kind.LINK, "demultiplexer", "Merges what comes in.", aliases=("mux", "dmx"), available=True
+)
 class DemultiplexerOptions(NoOptions):
     pass
 

@@ -1,0 +1,218 @@
+"""What a flow becomes before it runs: pieces, places and routes. Data only; all of it can be pickled.
+
+A *piece* is one streaming query with one coordinator. It reads topics, begins with at most one link that
+remembers (its *head*), and ends at sinks and at *cuts*: internal topics that the next pieces read.
+
+Inside a piece every row stands at a *place*: a link that has work to do, a sink, a cut, or an end with a
+status. A component is several places if rows come to it as different copies, or in different forms.
+Links that only decide where a row goes have no place: they are folded into the *routes* between places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import orjson
+
+from penstock.config.flow import Component, Stage
+from penstock.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How to read a payload: the codec in force, and what has been wrapped around it since.
+
+    `shape` names the link that computed the value's columns last. What they are shows when that link is
+    compiled, and counts for more than the columns that the codec's own options speak of.
+    """
+
+    codec: Stage | None = None
+    wraps: tuple[str, ...] = ()
+    shape: str | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The same for forms that are the same."""
+        codec, options = "binary", "{}"
+        if self.codec is not None and self.codec.name != "binary":
+            codec = self.codec.name
+            options = orjson.dumps(self.codec.options.wire()).decode()
+        return (codec, options, self.shape or "", *self.wraps)
+
+    @property
+    def inside(self) -> Form:
+        """What a link sees that works on values: where something is wrapped around, mere bytes."""
+        return Form() if self.wraps else self
+
+    def wrapped(self, wrap: str) -> Form:
+        return Form(self.codec, (*self.wraps, wrap), self.shape)
+
+    def unwrapped(self, wrap: str) -> Form:
+        """Without the outermost wrap. What came in wrapped has the receiver's codec inside."""
+        kept = self.wraps[:-1] if self.wraps[-1:] == (wrap,) else self.wraps
+        return Form(self.codec, kept, self.shape)
+
+    def __str__(self) -> str:
+        return " in ".join([self.key[0], *self.wraps])
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Which copy a row is: `node` made `copies`, this one goes to `target`."""
+
+    node: str
+    target: str
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vanish:
+    """The row has done its duty."""
+
+
+@dataclass(frozen=True, slots=True)
+class To:
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One of the cases, by a meta attribute or by the peer that took the message in."""
+
+    node: str
+    key: str | None  # the attribute; None: the peer
+    cases: tuple[tuple[str, Route], ...]
+    other: Route
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """All of them."""
+
+    node: str
+    routes: tuple[Route, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """`replicas` of the targets, by a hash of each target's name and of the event's key."""
+
+    node: str
+    hash_key: str | None  # a meta attribute; None: the payload
+    replicas: int
+    targets: tuple[tuple[str, Route], ...]
+
+
+Route: TypeAlias = Vanish | To | Pick | Copy | Hashed
+
+
+def leads_to(route: Route) -> set[int]:
+    """Every place that rows on this route may come to."""
+    match route:
+        case Vanish():
+            return set()
+        case To(place):
+            return {place}
+        case Pick():
+            return leads_to(route.other).union(*(leads_to(one) for _, one in route.cases))
+        case Copy():
+            return set().union(*map(leads_to, route.routes))
+        case Hashed():
+            return set().union(*(leads_to(one) for _, one in route.targets))
+
+
+def copies(route: Route) -> bool:
+    """Whether a row on this route may become several."""
+    match route:
+        case Vanish() | To():
+            return False
+        case Pick():
+            return any(map(copies, (route.other, *(one for _, one in route.cases))))
+        case Copy():
+            return True
+        case Hashed():
+            return route.replicas > 1 or any(copies(one) for _, one in route.targets)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row can stand. `kind` says what happens to it there.
+
+    link: the link `node` works on it, and it goes on along `routes` (a fanout has several to choose from);
+    rows it cannot read go to `invalid`. encode: the same, into the form that the sink `node` wants.
+    sink, cut: it leaves the piece. end: it ended at `node` with `status`.
+    """
+
+    index: int
+    kind: Literal["link", "encode", "sink", "cut", "end"]
+    node: str  # a component; of a cut: its sink's name
+    form: Form
+    path: tuple[Turn, ...] = ()
+    routes: tuple[Route, ...] = ()
+    invalid: int | None = None
+    status: Status | None = None
+    into: Form | None = None
+
+    @property
+    def is_last(self) -> bool:
+        return self.kind in ("sink", "cut", "end")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A topic that a piece reads. `entry` is the receiver; `internal` the side of a cut."""
+
+    topic: str
+    entry: str
+    form: Form
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An internal topic before the stateful link `node`, written by the pieces before it."""
+
+    sink: str  # what rows that go there have as `sink`
+    topic: str
+    node: str
+    entry: str  # whose events it holds, where the link tells its inputs apart
+    leads_to: tuple[str, ...]  # the sinks behind it
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What link.buffer asks of the sinks below it."""
+
+    buffer: str
+    max_retry: int
+    backoff_min_s: float
+    backoff_max_s: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One streaming query. `start` says where rows go first: those of a topic, or those of the head."""
+
+    name: str
+    flow: str
+    sources: tuple[Source, ...]
+    head: Component | None
+    start: tuple[tuple[str, Route], ...]  # by topic; of a piece with a head: one, for all
+    places: tuple[Place, ...]
+    components: dict[str, Component]
+    sinks: tuple[str, ...]  # components, in the order of the file, then cuts
+    cuts: tuple[Cut, ...]
+    retries: dict[str, Retry]  # by sink
+    timeouts_s: dict[str, float]  # by sink: how long the copies above wait for it
+
+    def place_of(self, sink: str) -> list[Place]:
+        return [one for one in self.places if one.kind in ("sink", "cut") and one.node == sink]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    flow: str
+    pieces: tuple[Piece, ...]  # each after those that write what it reads
+    cuts: tuple[Cut, ...]

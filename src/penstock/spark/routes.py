@@ -1,0 +1,82 @@
+"""Routes as Spark SQL: where a row goes, as the number of a place or as an array of them.
+
+A choice by hash is a *rendezvous*: each target's score is a hash of its name and of the event's key, and
+the highest win. So each event's choice depends on nothing but the event and the names of the targets; one
+target more takes over its fair share, and moves nothing else. The hash is Spark's `xxhash64` (seed 42),
+which does not change between versions: it decides bucketing on disk, too.
+"""
+
+from __future__ import annotations
+
+from penstock.flow.plan import Copy, Hashed, Pick, Route, To, Vanish
+from penstock.spark import sql
+
+NOWHERE = -1
+"""The place of rows that have done their duty."""
+
+NOTHING = "CAST(array() AS array<int>)"
+"""No places."""
+
+
+def one(route: Route) -> str:
+    """The place's number. Only for routes that never copy."""
+    match route:
+        case Vanish():
+            return str(NOWHERE)
+        case To(place):
+            return str(place)
+        case Pick():
+            cases = [(sql.text(key), one(target)) for key, target in route.cases]
+            return sql.case(_subject(route), cases, one(route.other))
+        case Hashed():
+            assert route.replicas == 1
+            scored = [f"struct({_score(route, name)}, {one(t)} AS p)" for name, t in route.targets]
+            return f"greatest({', '.join(scored)}).p"
+        case Copy():
+            raise AssertionError("a copy is many")
+
+
+def many(route: Route) -> str:
+    """An array of the places' numbers."""
+    match route:
+        case Vanish():
+            return NOTHING
+        case To(place):
+            return f"array({place})"
+        case Pick():
+            cases = [(sql.text(key), many(target)) for key, target in route.cases]
+            return sql.case(_subject(route), cases, many(route.other))
+        case Copy():
+            if all(isinstance(target, To) for target in route.routes):
+                return f"array({', '.join(map(one, route.routes))})"
+            return f"concat({', '.join(map(many, route.routes))})"
+        case Hashed():
+            scored = [f"struct({_score(route, name)}, {many(t)} AS p)" for name, t in route.targets]
+            return f"flatten(slice(sort_array(array({', '.join(scored)}), false), 1, {route.replicas}).p)"
+
+
+def _subject(route: Pick) -> str:
+    return "peer" if route.key is None else f"meta[{sql.text(route.key)}]"
+
+
+def _score(route: Hashed, target: str) -> str:
+    """The target's name goes last: the hash of a long payload is then computed once for all."""
+    key = "payload"
+    if route.hash_key is not None:
+        key = f"coalesce(CAST(meta[{sql.text(route.hash_key)}] AS binary), payload)"
+    return f"xxhash64(xxhash64({key}), {sql.text(target)})"
+
+
+def vanishes(route: Route) -> bool:
+    """Whether rows on this route may come to nothing."""
+    match route:
+        case Vanish():
+            return True
+        case To():
+            return False
+        case Pick():
+            return vanishes(route.other) or any(vanishes(target) for _, target in route.cases)
+        case Copy():
+            return not route.routes
+        case Hashed():
+            return any(vanishes(target) for _, target in route.targets)

@@ -1,0 +1,130 @@
+"""The rows of a piece between its links: one DataFrame, in which a column says where each row stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+
+from penstock.errors import ConfigError
+from penstock.flow.plan import Place, Route, copies, leads_to
+from penstock.sinks.interface import EVENTS
+from penstock.spark import routes, sql
+from penstock.spark.errors import reason_of
+from penstock.spark.routes import NOTHING
+
+EVENT = tuple(EVENTS.names)
+"""The columns of an event."""
+
+HIDDEN = "_penstock_"
+"""Begins the names of columns that are ours; no link shows them to the user."""
+
+AT = f"{HIDDEN}at"
+REASON = f"{HIDDEN}reason"
+VALID = f"{HIDDEN}valid"
+KEEP = f"{HIDDEN}keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`live` are the places at which rows can stand: it is known before any row is."""
+
+    df: DataFrame
+    live: frozenset[int]
+
+    @classmethod
+    def start(cls, df: DataFrame, start: tuple[tuple[str, Route], ...]) -> Rows:
+        """Rows as they come from topics (or from one head), sent to their first places."""
+        wide = any(copies(route) for _, route in start)
+        turn = routes.many if wide else routes.one
+        nowhere = NOTHING if wide else str(routes.NOWHERE)
+        where = turn(start[0][1])
+        if len(start) > 1:
+            where = sql.case("topic", [(sql.text(t), turn(r)) for t, r in start], nowhere)
+        live = frozenset[int]().union(*(leads_to(route) for _, route in start))
+        at = f"explode({where}) AS {AT}" if wide else f"{where} AS {AT}"
+        df = df.selectExpr(*EVENT, at, f"CAST(NULL AS string) AS {REASON}")
+        vanish = len(start) > 1 or any(routes.vanishes(route) for _, route in start)
+        return cls(df.where(f"{AT} >= 0") if vanish and not wide else df, live)
+
+    def only_at(self, place: Place) -> bool:
+        """Whether all rows stand there."""
+        return self.live == {place.index}
+
+    def with_columns(self, place: Place, columns: Mapping[str, str]) -> Rows:
+        """More columns: computed for rows that stand at the place, null for the others."""
+        added = [f"{self._here(place, found)} AS {sql.name(n)}" for n, found in columns.items()]
+        return Rows(select(self.df, place, "*", *added), self.live)
+
+    def _here(self, place: Place, found: str) -> str:
+        return found if self.only_at(place) else f"CASE WHEN {AT} = {place.index} THEN {found} END"
+
+    def go_on(
+        self,
+        place: Place,
+        route: Route,
+        *,
+        changes: Mapping[str, str] | None = None,
+        valid: str | None = None,
+        keep: str | None = None,
+    ) -> Rows:
+        """Rows at the place change and go their way; all others stay as they are.
+
+        Where `valid` is not true, a row goes to the place's `invalid`, unchanged. Where `keep` is not true,
+        it vanishes. Columns that a link added for itself are gone afterwards.
+        """
+        here = [] if self.only_at(place) else [f"{AT} = {place.index}"]
+        conditions = {VALID: valid, KEEP: keep}
+        asked = {name: found for name, found in conditions.items() if found is not None}
+        df = self.df
+        if asked:
+            both = [f"coalesce({found}, false) AS {name}" for name, found in asked.items()]
+            df = select(df, place, "*", *both)
+        if changes:
+            guard = " AND ".join([*here, *asked])
+            columns = [_changed(one, changes.get(one), guard) for one in EVENT]
+            df = select(df, place, *columns, AT, REASON, *asked)
+        # Only now: routes look at an event as it leaves the link.
+        where, wide = self._where(place, route, list(asked))
+        at = f"explode({where}) AS {AT}" if wide else f"{where} AS {AT}"
+        df = select(df, place, *EVENT, at, REASON)
+        if not wide and (keep is not None or routes.vanishes(route)):
+            df = df.where(f"{AT} >= 0")
+        live = (self.live - {place.index}) | leads_to(route)
+        if valid is not None and place.invalid is not None:
+            live |= {place.invalid}
+        return Rows(df, frozenset(live))
+
+    def _where(self, place: Place, route: Route, asked: list[str]) -> tuple[str, bool]:
+        """Where rows go, and whether that is an array."""
+        wide = copies(route)
+        cases = []
+        if not self.only_at(place):
+            cases.append((f"{AT} <> {place.index}", f"array({AT})" if wide else AT))
+        if VALID in asked:
+            assert place.invalid is not None, (
+                "a link whose rows can be invalid has a place for them"
+            )
+            wrong = f"array({place.invalid})" if wide else str(place.invalid)
+            cases.append((f"NOT {VALID}", wrong))
+        if KEEP in asked:
+            cases.append((f"NOT {KEEP}", NOTHING if wide else str(routes.NOWHERE)))
+        on = routes.many(route) if wide else routes.one(route)
+        whens = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases)
+        return (f"CASE {whens} ELSE {on} END" if cases else on), wide
+
+
+def _changed(column: str, found: str | None, guard: str) -> str:
+    if found is None:
+        return column
+    return f"{f'CASE WHEN {guard} THEN {found} ELSE {column} END' if guard else found} AS {column}"
+
+
+def select(df: DataFrame, place: Place, *columns: str) -> DataFrame:
+    """`selectExpr`, with errors that say which component's expression is wrong."""
+    try:
+        return df.selectExpr(*columns)
+    except (AnalysisException, ParseException) as error:
+        raise ConfigError(f"{place.node}: {reason_of(error)}") from None
