@@ -57,15 +57,22 @@ def frame(spark: SparkSession, events: Iterable[Event], slices: int = 1) -> Data
     return spark.createDataFrame(table).coalesce(slices)
 
 
-def outcome(
-    spark: SparkSession, text: str, events: Sequence[Event], piece: int = 0
-) -> list[dict[str, Any]]:
-    """What becomes of events in one piece of a flow, with the reasons filled in, by offset."""
-    compiled = Compiled(spark, plan_of(text).pieces[piece])
-    table = compiled.rows(frame(spark, events)).toArrow()
-    filled = [compiled.reasons.fill(batch) for batch in table.to_batches()]
-    rows = pa.Table.from_batches(filled, table.schema).to_pylist()
-    return sorted(rows, key=lambda row: (row["offset"], row["place"]))
+class Ready:
+    """One piece of a flow, compiled; what it makes of events, with the reasons, in order."""
+
+    def __init__(self, spark: SparkSession, text: str, piece: int = 0) -> None:
+        self._spark = spark
+        self.compiled = Compiled(spark, plan_of(text).pieces[piece])
+
+    def __call__(self, events: Sequence[Event]) -> list[dict[str, Any]]:
+        table = self.compiled.rows(frame(self._spark, events)).toArrow()
+        filled = [self.compiled.ends.finish(batch) for batch in table.to_batches()]
+        rows = pa.Table.from_batches(filled, table.schema).to_pylist()
+        return sorted(rows, key=lambda row: (row["offset"], row["place"]))
+
+
+def outcome(spark: SparkSession, text: str, events: Sequence[Event]) -> list[dict[str, Any]]:
+    return Ready(spark, text)(events)
 
 
 def ends(rows: Sequence[Mapping[str, Any] | Row]) -> list[tuple[int, str]]:

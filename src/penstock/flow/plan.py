@@ -122,19 +122,6 @@ def leads_to(route: Route) -> set[int]:
             return set().union(*(leads_to(one) for _, one in route.targets))
 
 
-def copies(route: Route) -> bool:
-    """Whether a row on this route may become several."""
-    match route:
-        case Vanish() | To():
-            return False
-        case Pick():
-            return any(map(copies, (route.other, *(one for _, one in route.cases))))
-        case Copy():
-            return True
-        case Hashed():
-            return route.replicas > 1 or any(copies(one) for _, one in route.targets)
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a row can stand. `kind` says what happens to it there.

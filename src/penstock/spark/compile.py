@@ -16,14 +16,11 @@ from penstock.links.query import FilterOptions
 from penstock.links.routing import RouterOptions
 from penstock.spark import sql
 from penstock.spark.columns import COLUMNS
+from penstock.spark.ends import Ends
 from penstock.spark.links import filter, meta_parser
-from penstock.spark.reasons import Reasons
 from penstock.spark.rows import AT, EVENT, REASON, Rows
 from penstock.spark.values import Scope, Shape
 from penstock.status import Status
-
-ONLY = "penstock.only"
-"""Meta: the sinks that a replayed event is for."""
 
 REQUIRED = {
     # One value that cannot be converted must not stop a whole flow: it is NULL.
@@ -53,13 +50,13 @@ class Compiled:
             spark.conf.set(key, value)
         empty = spark.createDataFrame([], COLUMNS)
         self.rows(empty)
-        self.reasons = Reasons.of(piece, self._scope.shapes)
+        self.ends = Ends.of(piece, self._scope.shapes)
 
     def rows(self, df: DataFrame) -> DataFrame:
         """The columns of an event, and `place`, `sink`, `status`, `reason`, `branch` (see `flow.plan`).
 
         A row has either a `sink` (a component's name, or a cut's) or a `status`; `branch` is the component
-        where it ended. `reason` of an invalid row is filled in by `Reasons.fill`, where the rows are.
+        where it ended. `Ends` has the last word on every batch of them, in the task that takes them.
         """
         rows = Rows.start(df, self.piece.start)
         for place in self._order:
@@ -80,7 +77,7 @@ class Compiled:
         ends = [self.piece.places[index] for index in sorted(rows.live)]
         assert all(place.is_last for place in ends), "every link has done its work"
         sinks = [one for one in ends if one.kind in ("sink", "cut")]
-        df = rows.df.selectExpr(
+        return rows.df.selectExpr(
             *EVENT,
             f"{AT} AS place",
             f"{_by_place(sinks, lambda one: one.node)} AS sink",
@@ -88,7 +85,6 @@ class Compiled:
             f"{self._reason(ends)} AS reason",
             f"{_by_place(ends, lambda one: one.node)} AS branch",
         )
-        return df.where(self._meant_for())
 
     def _reason(self, ends: list[Place]) -> str:
         unroutable = [
@@ -103,18 +99,6 @@ class Compiled:
         found = f"meta[{sql.text(key)}]"
         none = sql.text(f"no route: the meta attribute {key} is not set")
         return f"coalesce(concat({sql.text(f'no route for {key}=')}, {found}), {none})"
-
-    def _meant_for(self) -> str:
-        """Replayed events go only to the sinks that they name, and through cuts that lead there."""
-        only = f"meta[{sql.text(ONLY)}]"
-        named = f"split({only}, ',')"
-        allowed = [f"array_contains({named}, sink)"]
-        for cut in self.piece.cuts:
-            behind = ", ".join(map(sql.text, cut.leads_to))
-            allowed.append(
-                f"(sink = {sql.text(cut.sink)} AND arrays_overlap({named}, array({behind})))"
-            )
-        return f"{only} IS NULL OR sink IS NULL OR {' OR '.join(allowed)}"
 
 
 def _by_place(places: list[Place], found: Callable[[Place], str | None]) -> str:

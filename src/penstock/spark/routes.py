@@ -1,5 +1,8 @@
 """Routes as Spark SQL: where a row goes, as the number of a place or as an array of them.
 
+Rows that become several are exploded from such an array, and so are rows that may vanish: Spark moves a
+filter down through everything that was computed before it, and would compute all of that twice.
+
 A choice by hash is a *rendezvous*: each target's score is a hash of its name and of the event's key, and
 the highest win. So each event's choice depends on nothing but the event and the names of the targets; one
 target more takes over its fair share, and moves nothing else. The hash is Spark's `xxhash64` (seed 42),
@@ -11,18 +14,13 @@ from __future__ import annotations
 from penstock.flow.plan import Copy, Hashed, Pick, Route, To, Vanish
 from penstock.spark import sql
 
-NOWHERE = -1
-"""The place of rows that have done their duty."""
-
 NOTHING = "CAST(array() AS array<int>)"
 """No places."""
 
 
 def one(route: Route) -> str:
-    """The place's number. Only for routes that never copy."""
+    """The place's number. Only for routes that lead every row to one place."""
     match route:
-        case Vanish():
-            return str(NOWHERE)
         case To(place):
             return str(place)
         case Pick():
@@ -32,8 +30,8 @@ def one(route: Route) -> str:
             assert route.replicas == 1
             scored = [f"struct({_score(route, name)}, {one(t)} AS p)" for name, t in route.targets]
             return f"greatest({', '.join(scored)}).p"
-        case Copy():
-            raise AssertionError("a copy is many")
+        case Copy() | Vanish():
+            raise AssertionError("not one place")
 
 
 def many(route: Route) -> str:
@@ -67,16 +65,14 @@ def _score(route: Hashed, target: str) -> str:
     return f"xxhash64(xxhash64({key}), {sql.text(target)})"
 
 
-def vanishes(route: Route) -> bool:
-    """Whether rows on this route may come to nothing."""
+def is_wide(route: Route) -> bool:
+    """Whether rows on this route may come to several places, or to none."""
     match route:
-        case Vanish():
-            return True
         case To():
             return False
+        case Vanish() | Copy():
+            return True
         case Pick():
-            return vanishes(route.other) or any(vanishes(target) for _, target in route.cases)
-        case Copy():
-            return not route.routes
+            return any(map(is_wide, (route.other, *(target for _, target in route.cases))))
         case Hashed():
-            return any(vanishes(target) for _, target in route.targets)
+            return route.replicas > 1 or any(is_wide(target) for _, target in route.targets)

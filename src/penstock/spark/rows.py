@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
 from penstock.errors import ConfigError
-from penstock.flow.plan import Place, Route, copies, leads_to
+from penstock.flow.plan import Place, Route, leads_to
 from penstock.sinks.interface import EVENTS
 from penstock.spark import routes, sql
 from penstock.spark.errors import reason_of
@@ -37,17 +37,13 @@ class Rows:
     @classmethod
     def start(cls, df: DataFrame, start: tuple[tuple[str, Route], ...]) -> Rows:
         """Rows as they come from topics (or from one head), sent to their first places."""
-        wide = any(copies(route) for _, route in start)
+        wide = any(routes.is_wide(route) for _, route in start)
         turn = routes.many if wide else routes.one
-        nowhere = NOTHING if wide else str(routes.NOWHERE)
-        where = turn(start[0][1])
-        if len(start) > 1:
-            where = sql.case("topic", [(sql.text(t), turn(r)) for t, r in start], nowhere)
-        live = frozenset[int]().union(*(leads_to(route) for _, route in start))
+        *others, (_, last) = start
+        where = sql.case("topic", [(sql.text(t), turn(route)) for t, route in others], turn(last))
         at = f"explode({where}) AS {AT}" if wide else f"{where} AS {AT}"
         df = df.selectExpr(*EVENT, at, f"CAST(NULL AS string) AS {REASON}")
-        vanish = len(start) > 1 or any(routes.vanishes(route) for _, route in start)
-        return cls(df.where(f"{AT} >= 0") if vanish and not wide else df, live)
+        return cls(df, frozenset[int]().union(*(leads_to(route) for _, route in start)))
 
     def only_at(self, place: Place) -> bool:
         """Whether all rows stand there."""
@@ -75,42 +71,42 @@ class Rows:
         Where `valid` is not true, a row goes to the place's `invalid`, unchanged. Where `keep` is not true,
         it vanishes. Columns that a link added for itself are gone afterwards.
         """
-        here = [] if self.only_at(place) else [f"{AT} = {place.index}"]
-        conditions = {VALID: valid, KEEP: keep}
-        asked = {name: found for name, found in conditions.items() if found is not None}
         df = self.df
-        if asked:
-            both = [f"coalesce({found}, false) AS {name}" for name, found in asked.items()]
-            df = select(df, place, "*", *both)
         if changes:
-            guard = " AND ".join([*here, *asked])
+            # Both are asked twice: of what is to change, and of where it goes.
+            asked = {VALID: valid, KEEP: keep}
+            found = [f"coalesce({one}, false) AS {name}" for name, one in asked.items() if one]
+            valid, keep = valid and VALID, keep and KEEP
+            here = [] if self.only_at(place) else [f"{AT} = {place.index}"]
+            guard = " AND ".join([*here, *(one for one in (valid, keep) if one)])
             columns = [_changed(one, changes.get(one), guard) for one in EVENT]
-            df = select(df, place, *columns, AT, REASON, *asked)
+            if found:
+                df = select(df, place, "*", *found)
+            df = select(df, place, *columns, AT, REASON, *(one for one in (valid, keep) if one))
         # Only now: routes look at an event as it leaves the link.
-        where, wide = self._where(place, route, list(asked))
+        where, wide = self._where(place, route, valid, keep)
         at = f"explode({where}) AS {AT}" if wide else f"{where} AS {AT}"
-        df = select(df, place, *EVENT, at, REASON)
-        if not wide and (keep is not None or routes.vanishes(route)):
-            df = df.where(f"{AT} >= 0")
         live = (self.live - {place.index}) | leads_to(route)
         if valid is not None and place.invalid is not None:
             live |= {place.invalid}
-        return Rows(df, frozenset(live))
+        return Rows(select(df, place, *EVENT, at, REASON), frozenset(live))
 
-    def _where(self, place: Place, route: Route, asked: list[str]) -> tuple[str, bool]:
+    def _where(
+        self, place: Place, route: Route, valid: str | None, keep: str | None
+    ) -> tuple[str, bool]:
         """Where rows go, and whether that is an array."""
-        wide = copies(route)
+        wide = routes.is_wide(route) or keep is not None
         cases = []
         if not self.only_at(place):
             cases.append((f"{AT} <> {place.index}", f"array({AT})" if wide else AT))
-        if VALID in asked:
+        if valid is not None:
             assert place.invalid is not None, (
                 "a link whose rows can be invalid has a place for them"
             )
             wrong = f"array({place.invalid})" if wide else str(place.invalid)
-            cases.append((f"NOT {VALID}", wrong))
-        if KEEP in asked:
-            cases.append((f"NOT {KEEP}", NOTHING if wide else str(routes.NOWHERE)))
+            cases.append((f"NOT coalesce({valid}, false)", wrong))
+        if keep is not None:
+            cases.append((f"NOT coalesce({keep}, false)", NOTHING))
         on = routes.many(route) if wide else routes.one(route)
         whens = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases)
         return (f"CASE {whens} ELSE {on} END" if cases else on), wide
