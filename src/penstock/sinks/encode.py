@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.interceptors.weaving import binary
 from penstock.sinks.columns import Column, bytes_of, offsets_of
 
 Mask = npt.NDArray[np.bool_]
 
-_NEWLINE: Final = 10
 _TIME_CHARS: Final = 26  # of 2024-01-31 12:00:00.000000
 _SHORT_ESCAPES: Final = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r"}
 
@@ -40,33 +40,27 @@ def json_lines(events: pa.RecordBatch) -> Column:
     column = events.column
     key, key_raw = _text(column("key"))
     payload, payload_raw = _text(column("payload"))
-    tail: list[Column | bytes] = [b"}\n"]
-    if key_raw is not None:
-        tail.insert(0, _where(key_raw, b',"key_encoding":"base64"'))
+    tail: list[Column | bytes] = []
     if payload_raw is not None:
-        tail.insert(0, _where(payload_raw, b',"encoding":"base64"'))
+        tail.append(_where(payload_raw, b',"encoding":"base64"'))
+    if key_raw is not None:
+        tail.append(_where(key_raw, b',"key_encoding":"base64"'))
     return _join(
-        b'{"topic":',
-        _name(column("topic")),
-        b',"partition":',
-        _number(column("partition")),
-        b',"offset":',
+        _name(column("topic"), b'{"topic":', b',"partition":'),
+        _name(column("partition"), b"", b',"offset":'),
         _number(column("offset")),
-        b',"time":"',
-        _time(column("time")),
-        b'Z","id":{"peer":',
-        _name(column("peer")),
-        b',"stream":',
-        _name(column("stream")),
-        b',"seq":',
+        _time(column("time"), b',"time":"'),
+        _name(column("peer"), b'Z","id":{"peer":', b',"stream":'),
+        _name(column("stream"), b"", b',"seq":'),
         _number(column("seq")),
         b'},"key":',
-        key,
+        *key,
         b',"meta":',
-        _meta(column("meta")),
+        *_meta(column("meta")),
         b',"payload":',
-        payload,
+        *payload,
         *tail,
+        b"}\n",
     )
 
 
@@ -75,7 +69,19 @@ def _scalar(value: bytes) -> Any:
 
 
 def _join(*parts: Column | bytes) -> Column:
-    values = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
+    """Columns and, between them, what is the same in every row. Few parts are faster than many."""
+    values: list[Any] = []
+    constant = b""
+    for part in parts:
+        if isinstance(part, bytes):
+            constant += part
+            continue
+        if constant:
+            values.append(_scalar(constant))
+            constant = b""
+        values.append(part)
+    if constant:
+        values.append(_scalar(constant))
     return pc.binary_join_element_wise(*values, _scalar(b""))
 
 
@@ -87,33 +93,29 @@ def _number(column: Column) -> Column:
     return pc.fill_null(column.cast(pa.string()).cast(pa.binary()), b"null")
 
 
-def _time(column: Column) -> Column:
+def _time(column: Column, before: bytes) -> Column:
     """ISO 8601 without the zone, which is UTC."""
     texts = column.cast(pa.timestamp("us")).cast(pa.string()).cast(pa.binary())
     if column.null_count or (np.diff(offsets_of(texts)) != _TIME_CHARS).any():
         # Years of five digits, and before the first: rare enough to be slow.
-        return pc.replace_substring(pc.fill_null(texts, b"null"), b" ", b"T")
-    chars = np.frombuffer(bytes_of(texts), np.uint8).copy()
-    chars.reshape(-1, _TIME_CHARS)[:, 10] = ord("T")
-    offsets = np.arange(0, len(chars) + 1, _TIME_CHARS, dtype=np.int32)
-    return _binary(offsets, chars)
+        return _join(before, pc.replace_substring(pc.fill_null(texts, b"null"), b" ", b"T"))
+    width = len(before) + _TIME_CHARS
+    chars = np.empty((len(texts), width), np.uint8)
+    chars[:, : len(before)] = np.frombuffer(before, np.uint8)
+    chars[:, len(before) :] = np.frombuffer(bytes_of(texts), np.uint8).reshape(-1, _TIME_CHARS)
+    chars[:, len(before) + 10] = ord("T")
+    return binary(np.arange(0, chars.size + 1, width, dtype=np.int32), chars)
 
 
-def _binary(offsets: npt.NDArray[np.int32], data: Any) -> Column:
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
-
-
-def _name(column: Column) -> Column:
-    """A JSON string of each: few different ones, many times."""
-    encoded = pc.dictionary_encode(column)
-    return pc.fill_null(
-        _quoted(encoded.dictionary.cast(pa.binary())).take(encoded.indices), b"null"
-    )
-
-
-def _quoted(column: Column) -> Column:
-    return _join(b'"', _escaped(column), b'"')
+def _name(column: Column, before: bytes, after: bytes) -> Column:
+    """A JSON value of each, with what stands around it: few different ones, many times."""
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    names = encoded.dictionary
+    if pa.types.is_string(names.type):
+        texts = pc.fill_null(_join(b'"', _escaped(names.cast(pa.binary())), b'"'), b"null")
+    else:
+        texts = _number(names)
+    return _join(before, texts, after).take(encoded.indices)
 
 
 def _escaped(column: Column) -> Column:
@@ -131,10 +133,10 @@ def _escaped(column: Column) -> Column:
     return column
 
 
-def _text(column: Column) -> tuple[Column, Mask | None]:
-    """JSON strings, and which of them are base64 (None if none is)."""
+def _text(column: Column) -> tuple[list[Column | bytes], Mask | None]:
+    """The parts of a JSON string, and for which rows it is base64 (None if for none)."""
     if column.null_count == len(column):
-        return pa.array([b"null"], pa.binary()).take(pa.array(np.zeros(len(column), np.int8))), None
+        return [b"null"], None
     raw = None
     try:
         column.cast(pa.string())
@@ -146,7 +148,9 @@ def _text(column: Column) -> tuple[Column, Mask | None]:
             for value, is_raw in zip(values, raw.tolist(), strict=True)
         ]
         column = pa.array(found, pa.binary())
-    return pc.fill_null(_quoted(column), b"null"), raw
+    if column.null_count:
+        return [pc.fill_null(_join(b'"', _escaped(column), b'"'), b"null")], raw
+    return [b'"', _escaped(column), b'"'], raw
 
 
 def _is_text(value: bytes | None) -> bool:
@@ -156,13 +160,13 @@ def _is_text(value: bytes | None) -> bool:
         return False
 
 
-def _meta(column: Column) -> Column:
+def _meta(column: Column) -> list[Column | bytes]:
     meta = cast("pa.MapArray", column)
     ends = meta.offsets.to_numpy()
     first, count = int(ends[0]), int(ends[-1] - ends[0])
     if not count:
-        return pa.array([b"{}"], pa.binary()).take(pa.array(np.zeros(len(column), np.int8)))
-    names = _quoted(meta.keys.slice(first, count).cast(pa.binary()))
-    texts = pc.fill_null(_quoted(meta.items.slice(first, count).cast(pa.binary())), b"null")
-    entries = pa.ListArray.from_arrays(pa.array(ends - first), _join(names, b":", texts))
-    return _join(b"{", pc.binary_join(entries, _scalar(b",")), b"}")
+        return [b"{}"]
+    names = _name(meta.keys.slice(first, count), b"", b":")
+    texts = _name(meta.items.slice(first, count), b"", b"")
+    entries = pa.ListArray.from_arrays(pa.array(ends - first), _join(names, texts))
+    return [b"{", pc.binary_join(entries, _scalar(b",")), b"}"]
