@@ -59,6 +59,34 @@ GATHERED_FRAME_BYTES: Final = 128 * KiB
 GATHERED_BYTES: Final = 8 * MiB
 """What is read together, at most, beside PACKED_ROWS: it is a copy, so this much memory."""
 
+MAX_APPEND_FRAME_BYTES: Final = MAX_FRAME_BYTES + 1 * MiB
+"""A frame between an appender and the owner of a partition: what the log takes at once, and its head."""
+
+MAX_APPEND_BATCHES: Final = 65_536
+"""Batches in one such frame: bounds what its head unpacks to."""
+
+MAX_APPEND_CONNECTIONS: Final = 1024
+"""Appenders connected to one owner. The other edge processes need one each for every partition."""
+
+APPEND_TIMEOUT_S: Final = 30.0
+"""(default) How long an appender waits for the owner of a partition to come back, or to answer."""
+
+FORWARD_TIMEOUT_S: Final = 10.0
+"""How long an edge process holds a message for a partition whose owner is away: a restart fits in."""
+
+MAX_FORWARDED_FRAMES: Final = 4
+"""Frames under way to an owner; what comes meanwhile shares the next, as it shares an fsync there."""
+
+LOCK_WAIT_S: Final = 10.0
+"""How long a process that owns partitions waits for one to be let go: appenders give way at once,
+the keeper after sealing a segment."""
+
+GIVE_WAY_S: Final = 0.1
+"""How often an appender that holds a partition looks whether another process waits for it."""
+
+FAREWELL_S: Final = 3.0
+"""How long an owner that stops still serves other edge processes, which may be stopping too."""
+
 MAX_PENDING_BYTES: Final = 64 * MiB
 """(default) Accepted and not yet durable, per partition. Past it the edge pushes back."""
 

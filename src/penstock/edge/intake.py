@@ -1,8 +1,8 @@
-"""Where a receiver's batches go: the partitions of its topic that this process owns.
+"""Where a receiver's batches go: the partitions of its topic.
 
 A stream stays on one partition, so that its order holds. A stream that the edge made up goes to a
 partition of this process; a stream that its sender named always goes to the same one, by hash, since the
-partition remembers its numbers.
+partition remembers its numbers. If another process owns that one, the batch is forwarded to it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from xxhash import xxh3_64_intdigest
 
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import PenstockError
 from penstock.log import Writer
+from penstock.log.embedded.appends.forwarder import Forwarder
 from penstock.log.interface import Appended, Done
 from penstock.message import Batch
 
@@ -36,12 +37,16 @@ class Intake:
     partitions: int
     writers: dict[int, Writer]  # by partition; only those that this process owns
     max_pending_bytes: int
+    others: dict[int, Forwarder] = field(default_factory=dict)  # the other partitions
     counters: Counters = field(default_factory=Counters)
 
     @property
     def behind(self) -> bool:
         """Whether the disk has enough to do: callers then push back instead of submitting."""
-        return any(w.pending_bytes > self.max_pending_bytes for w in self.writers.values())
+        limit = self.max_pending_bytes
+        return any(w.pending_bytes > limit for w in self.writers.values()) or any(
+            other.pending_bytes > limit for other in self.others.values()
+        )
 
     def submit(self, batch: Batch, done: Done) -> None:
         """Queue a batch. `done` is called once it is durable or refused, never before returning,
@@ -57,7 +62,7 @@ class Intake:
         else:
             self.counters.err += count
 
-    def writer_of(self, batch: Batch) -> Writer:
+    def writer_of(self, batch: Batch) -> Writer | Forwarder:
         if len(self.writers) == 1 and self.partitions == 1:
             return next(iter(self.writers.values()))
         place = xxh3_64_intdigest(f"{batch.peer}/{batch.stream}".encode())
@@ -65,9 +70,4 @@ class Intake:
             owned = list(self.writers)
             return self.writers[owned[place % len(owned)]]
         partition = place % self.partitions
-        if partition not in self.writers:
-            raise Unavailable(
-                f"stream {batch.stream!r} belongs to partition {partition}, which another process "
-                "owns; numbered streams need system.maxprocs: 1 in this version"
-            )
-        return self.writers[partition]
+        return self.writers.get(partition) or self.others[partition]

@@ -2,8 +2,9 @@
 
 plan ─► recover every partition it owns ─► listen ─► ready ─► … ─► stop:
 1. stop listening; idle connections close
-2. what was read is made durable and answered
-3. the partitions are released
+2. what was read is made durable, here or by the process that owns its partition, and answered
+3. what other processes still send for partitions of this one is made durable
+4. the partitions are released
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from penstock.edge.plan import EdgePlan, ReceiverPlan
 from penstock.edge.streams import StreamReceiver
 from penstock.errors import ConfigError, PenstockError, Unavailable
 from penstock.interceptors.chain import Chain, chain_factory
+from penstock.limits import LOCK_WAIT_S
 from penstock.log import TopicName
 from penstock.log.embedded import EmbeddedLog
+from penstock.log.embedded.appends.forwarder import Forwarder
+from penstock.log.embedded.appends.server import AppendServer
 from penstock.log.embedded.commits import FSYNC_BUCKETS_S
 from penstock.log.embedded.writer import PartitionWriter
 from penstock.peers.http import HttpReceiverOptions
@@ -54,6 +58,8 @@ class Worker:
         self._log = EmbeddedLog(plan.data_dir)
         self._writers: dict[tuple[str, int], PartitionWriter] = {}
         self._intakes: dict[str, Intake] = {}
+        self._appends = AppendServer(plan.data_dir, max_pending_bytes=plan.max_pending_bytes)
+        self._forwarders: dict[tuple[str, int], Forwarder] = {}
         self._receivers: list[Receiver] = []
         self._servers: list[asyncio.Server] = []
         self._sockets: list[Path] = []
@@ -70,7 +76,12 @@ class Worker:
             for partition in range(self._plan.process, partitions, self._plan.processes):
                 writer = self._writers.get((receiver.topic, partition))
                 if writer is None:
-                    writer = self._log.writer(name, partition)
+                    writer = self._log.writer(
+                        name,
+                        partition,
+                        socket_name=self._appends.socket_name,
+                        wait_s=LOCK_WAIT_S,
+                    )
                     self._writers[receiver.topic, partition] = writer
                     for corrupt in writer.corrupt:
                         log.error("corrupt batch", error=str(corrupt))
@@ -84,7 +95,10 @@ class Worker:
     async def listen(self) -> None:
         for writer in self._writers.values():
             writer.start()
+        owned = {(str(TopicName.parse(t)), p): w for (t, p), w in self._writers.items()}
+        await self._appends.start(owned)
         for receiver in self._plan.receivers:
+            self._intakes[receiver.name].others = self._others(receiver.topic)
             try:
                 self.addresses[receiver.name] = await self._open(receiver)
             except OSError as error:
@@ -92,6 +106,19 @@ class Worker:
                 raise Unavailable(
                     f"{receiver.name} cannot listen on {where}: {logs.describe(error)}"
                 ) from error
+
+    def _others(self, topic: str) -> dict[int, Forwarder]:
+        """Ways to the partitions of a topic that other processes own."""
+        name = TopicName.parse(topic)
+        found = {}
+        for partition in range(self._log.config(name).partitions):
+            if (topic, partition) in self._writers:
+                continue
+            if (topic, partition) not in self._forwarders:
+                forwarder = Forwarder(self._log.place(name, partition))
+                self._forwarders[topic, partition] = forwarder
+            found[partition] = self._forwarders[topic, partition]
+        return found
 
     async def _open(self, plan: ReceiverPlan) -> str:
         intake = self._intakes[plan.name]
@@ -168,6 +195,10 @@ class Worker:
             receiver.stop()
         for writer in self._writers.values():
             await writer.drain()
+        for forwarder in self._forwarders.values():
+            await forwarder.drain()
+            forwarder.close()
+        await self._appends.stop()
         # Answers are on their way once the transports have taken them: give the loop a turn.
         await asyncio.sleep(0)
         self.close()
@@ -175,6 +206,9 @@ class Worker:
     def close(self) -> None:
         for receiver in self._receivers:
             receiver.abort()
+        self._appends.abort()
+        for forwarder in self._forwarders.values():
+            forwarder.close()
         for writer in self._writers.values():
             writer.close()
         for path in self._sockets:

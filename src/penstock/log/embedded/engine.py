@@ -11,8 +11,10 @@ from pathlib import Path
 import orjson
 
 from penstock.errors import LogError, LogLocked, NoSuchTopic, TopicExists
-from penstock.limits import MAX_PARTITIONS
+from penstock.limits import APPEND_TIMEOUT_S, MAX_PARTITIONS
 from penstock.log.embedded.active import sync_folder, write_durably
+from penstock.log.embedded.appends.appender import Appender
+from penstock.log.embedded.appends.place import Place
 from penstock.log.embedded.keeper import is_packed, keep
 from penstock.log.embedded.lock import FileLock, current_holder
 from penstock.log.embedded.reader import PartitionReader
@@ -133,16 +135,33 @@ class EmbeddedLog:
     # --- Partitions ----------------------------------------------------------------------------
 
     def writer(
-        self, name: TopicName, partition: int, *, socket_path: str | None = None
+        self,
+        name: TopicName,
+        partition: int,
+        *,
+        socket_name: str | None = None,
+        wait_s: float = 0.0,
     ) -> PartitionWriter:
+        """`socket_name` tells other processes where to send their appends (`AppendServer`).
+
+        A holder that serves nobody (an `Appender`, the keeper) is waited for, for `wait_s`.
+        """
         config, seed = self._load(name)
         folder = self._partition(name, config, partition)
         what = f"partition {partition} of topic {name}"
-        return PartitionWriter(folder, what, seed, config, socket_path=socket_path)
+        return PartitionWriter(folder, what, seed, config, socket_name=socket_name, wait_s=wait_s)
 
-    def appender(self, name: TopicName, partition: int) -> PartitionWriter:
-        """For programs that append a little and go. LogLocked while an edge process writes."""
-        return self.writer(name, partition)
+    def appender(
+        self, name: TopicName, partition: int, *, timeout_s: float = APPEND_TIMEOUT_S
+    ) -> Appender:
+        """Appends to a partition, whoever owns it. See `Appender`."""
+        place = self.place(name, partition)
+        return Appender(place, lambda: self.writer(name, partition), timeout_s)
+
+    def place(self, name: TopicName, partition: int) -> Place:
+        """Where to look for the owner of a partition."""
+        folder = self._partition(name, self.config(name), partition)
+        return Place(self._root.parent, folder / "lock", name, partition)
 
     def reader(self, name: TopicName, partition: int) -> PartitionReader:
         config, seed = self._load(name)

@@ -1,4 +1,8 @@
-"""Who writes a partition: an flock that dies with its holder, in a file that says who that is."""
+"""Who writes a partition: an flock that dies with its holder, in a file that says who that is.
+
+Whoever waits for the lock meanwhile holds a shared flock on a file beside it, `lock.wanted`. A program that
+took the partition only because nobody had it (`Appender`) looks there, and gives way.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import fcntl
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +19,15 @@ import orjson
 
 from penstock.errors import LogLocked
 
+_POLL_S = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
     pid: int
     host: str
     since_s: float
-    socket: str | None  # where the holder takes appends from other processes
+    socket: str | None  # where it takes appends from other processes, within the data directory
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since_s))
@@ -29,10 +37,12 @@ class Holder:
 class FileLock:
     """Held from construction to `release`, or to the end of the process."""
 
-    def __init__(self, path: Path, *, what: str, socket_path: str | None = None) -> None:
+    def __init__(
+        self, path: Path, *, what: str, socket_name: str | None = None, wait_s: float = 0.0
+    ) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(self._fd, path, wait_s)
         except BlockingIOError:
             os.close(self._fd)
             holder = read_holder(path)
@@ -43,7 +53,7 @@ class FileLock:
                 "pid": os.getpid(),
                 "host": socket.gethostname(),
                 "since_s": time.time(),
-                "socket": socket_path,
+                "socket": socket_name,
             }
         )
         os.ftruncate(self._fd, 0)
@@ -54,6 +64,55 @@ class FileLock:
             os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
+
+
+def _take(fd: int, path: Path, wait_s: float) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        if wait_s <= 0:
+            raise
+    deadline = time.monotonic() + wait_s
+    with wanting(path):
+        while True:
+            time.sleep(_POLL_S)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise
+
+
+@contextmanager
+def wanting(path: Path) -> Iterator[None]:
+    """Let the lock's holder see that someone waits for it."""
+    fd = os.open(_wanted(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+def is_wanted(path: Path) -> bool:
+    try:
+        fd = os.open(_wanted(path), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _wanted(path: Path) -> Path:
+    return path.with_name(path.name + ".wanted")
 
 
 def read_holder(path: Path) -> Holder | None:

@@ -43,19 +43,23 @@ class RowsPart:
 
 def split(rows: pa.RecordBatch, producer: str, number: int) -> list[RowsPart]:
     """The frames that these rows will be; LogError if they cannot be stored."""
+    check_number(producer, number)
+    parts = []
+    first = 0
+    for piece in cut(checked(rows)):
+        last = first + piece.num_rows == rows.num_rows
+        parts.append(RowsPart(piece, producer, number, first, last, piece.nbytes))
+        first += piece.num_rows
+    return parts
+
+
+def check_number(producer: str, number: int) -> None:
     if not producer or len(producer.encode()) > MAX_STREAM_NAME_BYTES or not producer.isprintable():
         raise LogError(
             f"a producer's name has 1 to {MAX_STREAM_NAME_BYTES} printable bytes: {producer[:40]!r}"
         )
     if not 0 <= number < 2**63:
         raise LogError(f"producer {producer!r}: a number is 0 to 2^63 - 1, not {number}")
-    parts = []
-    first = 0
-    for piece in cut(_checked(rows)):
-        last = first + piece.num_rows == rows.num_rows
-        parts.append(RowsPart(piece, producer, number, first, last, piece.nbytes))
-        first += piece.num_rows
-    return parts
 
 
 def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -92,7 +96,7 @@ def _lean_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=STORED)
 
 
-def _checked(rows: pa.RecordBatch) -> pa.RecordBatch:
+def checked(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with exactly the columns and types of `STORED`."""
     given, wanted = set(rows.schema.names), set(STORED.names)
     if given != wanted or len(rows.schema.names) != len(wanted):

@@ -47,12 +47,13 @@ class PartitionWriter:
         seed: int,
         config: TopicConfig,
         *,
-        socket_path: str | None = None,
+        socket_name: str | None = None,
+        wait_s: float = 0.0,
     ) -> None:
         self._what = what
         self._seed = seed
         self._config = config
-        self._lock = FileLock(folder / "lock", what=what, socket_path=socket_path)
+        self._lock = FileLock(folder / "lock", what=what, socket_name=socket_name, wait_s=wait_s)
         try:
             self._producers = Producers(producer_ids=config.ids == "producer")
             self._segment = ActiveSegment(folder, seed)
@@ -110,10 +111,16 @@ class PartitionWriter:
         assert self._loop is None, "after start() use submit_rows()"
         if self._closed:
             raise LogClosed(f"{self._what} is closed")
+        if self._config.ids == "producer":
+            raise self._no_rows()
+        parts = split(rows, producer, number)
+        if not parts:
+            return Appended(self._end, 0)
         results: list[Appended | PenstockError] = []
-        self._queue.extend(self._parts(rows, producer, number, results.append))
+        whole = Whole(len(parts), rows.num_rows, results.append)
+        self._queue.extend((part, whole.settled) for part in parts)
         self._run_queue()
-        return _or_raise(results[0]) if results else Appended(self._end, 0)
+        return _or_raise(results[0])
 
     def _run_queue(self) -> None:
         while self._queue:
@@ -142,15 +149,7 @@ class PartitionWriter:
         self._check_age()
 
     def submit(self, batch: Batch, done: Done) -> None:
-        assert self._loop is not None
-        if self._closed:
-            self._loop.call_soon(done, LogClosed(f"{self._what} is closed"))
-            return
-        self._singles = None  # what comes after this batch must not be stored before it
-        self._queue.append((batch, done))
-        self._pending_bytes += len(batch.payload)
-        self._pending_messages += batch.count
-        self._kick_soon()
+        self._enqueue(batch, done)
 
     def submit_one(
         self, source: Source, seq: int, payload: bytes, meta: bytes, waiter: Waiter
@@ -171,22 +170,35 @@ class PartitionWriter:
 
     def submit_rows(self, rows: pa.RecordBatch, producer: str, number: int, done: Done) -> None:
         assert self._loop is not None
-        if self._closed:
-            self._loop.call_soon(done, LogClosed(f"{self._what} is closed"))
-            return
         try:
-            waiting = self._parts(rows, producer, number, done)
+            parts = split(rows, producer, number)
         except PenstockError as error:
             self._loop.call_soon(done, error)
             return
-        if not waiting:
+        if not parts:
             self._loop.call_soon(done, Appended(self._end, 0))
             return
-        self._singles = None
-        self._queue.extend(waiting)
-        for part, _ in waiting:
-            self._pending_bytes += part.size_bytes
-            self._pending_messages += part.count
+        whole = Whole(len(parts), rows.num_rows, done)
+        for part in parts:
+            self.submit_part(part, whole.settled)
+
+    def submit_part(self, part: RowsPart, done: Done) -> None:
+        """What another process has split already. The parts of a number come in their order."""
+        assert self._loop is not None
+        if self._config.ids == "producer":
+            self._loop.call_soon(done, self._no_rows())
+        else:
+            self._enqueue(part, done)
+
+    def _enqueue(self, item: Batch | RowsPart, done: Done) -> None:
+        assert self._loop is not None
+        if self._closed:
+            self._loop.call_soon(done, LogClosed(f"{self._what} is closed"))
+            return
+        self._singles = None  # what comes after this must not be stored before it
+        self._queue.append((item, done))
+        self._pending_bytes += item.size_bytes
+        self._pending_messages += item.count
         self._kick_soon()
 
     async def drain(self) -> None:
@@ -264,17 +276,6 @@ class PartitionWriter:
             self._config.segment_bytes, self._config.segment_age_s
         )
 
-    def _parts(
-        self, rows: pa.RecordBatch, producer: str, number: int, done: Done
-    ) -> list[tuple[RowsPart, Done]]:
-        if self._config.ids == "producer":
-            raise LogError(
-                f"{self._what} takes its ids from its producer; append batches, not rows"
-            )
-        parts = split(rows, producer, number)
-        whole = Whole(len(parts), rows.num_rows, done)
-        return [(part, whole.settled) for part in parts]
-
     def _next_group(self) -> Group:
         # The sidecar must not know of this group, which may yet fail: it is made first.
         sidecar = None
@@ -316,6 +317,9 @@ class PartitionWriter:
             self._pending_messages -= group.messages
         for done, result in group.waiting:
             done(error if error is not None and isinstance(result, Appended) else result)
+
+    def _no_rows(self) -> LogError:
+        return LogError(f"{self._what} takes its ids from its producer; append batches, not rows")
 
     def _explain(self, failure: OSError) -> LogError:
         if failure.errno in _FULL:
