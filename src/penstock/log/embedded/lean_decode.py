@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import orjson
@@ -239,15 +240,13 @@ def _keys(bodies: Sequence[memoryview]) -> pa.Array:
 def _metas(metas: list[dict[str, str]], meta_of: np.ndarray) -> pa.Array:
     if not any(metas):
         n = len(meta_of)
-        return _NO_METAS.slice(0, n) if n <= len(_NO_METAS) else _no_metas(n)
+        return _no_metas(2 * PACKED_ROWS).slice(0, n) if n <= 2 * PACKED_ROWS else _no_metas(n)
     distinct = pa.array([list(meta.items()) for meta in metas], SCHEMA.field("meta").type)
     return distinct.take(pa.array(meta_of))
 
 
+@lru_cache(maxsize=2)
 def _no_metas(n: int) -> pa.Array:
     zeros = pa.array(np.zeros(n + 1, np.int32))
     empty = pa.array([], _STRING)
     return pa.MapArray.from_arrays(zeros, empty, empty)
-
-
-_NO_METAS = _no_metas(2 * PACKED_ROWS)

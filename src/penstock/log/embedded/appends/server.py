@@ -59,6 +59,7 @@ class AppendServer:
         self.inflight_bytes = 0
         self.heard_at = 0.0
         self._server: asyncio.Server | None = None
+        self._settled = asyncio.Event()
 
     async def start(self, writers: Writers) -> None:
         self.writers = writers
@@ -82,7 +83,17 @@ class AppendServer:
             if self.inflight_bytes == 0 and loop.time() > self.heard_at + _QUIET_S:
                 break
             await asyncio.sleep(_QUIET_S / 10)
+        # What was taken is answered, so that nobody need send it again; what comes now is not taken.
+        for connection in self.connections:
+            connection.finish()
+        while self.inflight_bytes:
+            self._settled.clear()
+            await self._settled.wait()
         self.abort()
+
+    def settled(self, size_bytes: int) -> None:
+        self.inflight_bytes -= size_bytes
+        self._settled.set()
 
     def abort(self) -> None:
         if self._server is not None:
@@ -125,6 +136,7 @@ class _Connection(asyncio.Protocol):
         self._paused = False
         self._clogged = False
         self._refused = False
+        self._finished = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -138,7 +150,7 @@ class _Connection(asyncio.Protocol):
         self._server.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._refused or self._finished:
             return
         try:
             for frame in self._frames.feed(data):
@@ -154,13 +166,18 @@ class _Connection(asyncio.Protocol):
         self._clogged = False
         self._pace()
 
+    def finish(self) -> None:
+        """Take no more."""
+        self._finished = True
+        self._pace()
+
     def end(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
     def answer(self, request: _Request, results: list[Result]) -> None:
         self._inflight -= 1
-        self._server.inflight_bytes -= request.size
+        self._server.settled(request.size)
         transport = self._transport
         if transport is not None and not transport.is_closing():
             transport.write(encode_answer(request.number, results))
@@ -207,7 +224,7 @@ class _Connection(asyncio.Protocol):
         behind = server.inflight_bytes > server.max_pending_bytes or (
             writer is not None and writer.pending_bytes > server.max_pending_bytes
         )
-        pause = self._clogged or (behind and self._inflight > 0)
+        pause = self._finished or self._clogged or (behind and self._inflight > 0)
         transport = self._transport
         if pause == self._paused or transport is None or transport.is_closing():
             return
