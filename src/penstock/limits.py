@@ -260,6 +260,19 @@ MAINTAIN_INTERVAL_S: Final = 5.0
 CONTROL_FRAME_BYTES: Final = 64 * MiB
 """A frame between Penstock's own processes."""
 
+# --- The engine -------------------------------------------------------------------------------
+DECISIONS_BYTES: Final = 16 * MiB
+"""A decision log past this is replaced by what still counts: bounds recovery to a moment."""
+
+BATCH_ROWS: Final = 500_000
+"""(default) Messages in one micro-batch: bounds what a crash repeats, and its exceptions."""
+
+BATCH_BYTES: Final = 256 * MiB
+"""(default) Payload bytes in one micro-batch."""
+
+DRAIN_ROWS: Final = 50_000
+"""Messages taken from a park at a time, so that a sink that fails again has little to repeat."""
+
 # --- The admin API ----------------------------------------------------------------------------
 MAX_ADMIN_BODY_BYTES: Final = 64 * KiB
 """A request's body. The largest there is defines one topic."""

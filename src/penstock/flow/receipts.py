@@ -1,9 +1,9 @@
 """Receipts: what became of every message, kept so that storage grows with the exceptions only.
 
 Per partition of a receiver's topic there is one number, the *frontier*: everything below it is settled. A
-message below it is done, unless it is an *exception*: it ended in another status, or waits for a branch
-that is held back (then it is still new). So a lookup needs the message's position, and nothing is written
-for a message that goes well.
+message below it is done, unless it is an *exception*, which ended in another status, or *parked*: it waits
+for a sink that is held back (then it is still new). So a lookup needs the message's position; nothing is written
+for a message that goes well, and one bit for a message that is parked.
 
 The store is a SQLite database in the data directory: written by the engine alone, after the transaction's
 decision is durable (so that it can always be brought up to date again), and read by anyone.
@@ -12,16 +12,20 @@ decision is durable (so that it can always be brought up to date again), and rea
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from penstock.errors import PenstockError
+from penstock.flow.parked import Parked
 from penstock.message import EventId
+from penstock.sinks.bits import Offsets, pack, unpack
 from penstock.status import Status
 
 _SCHEMA = """
@@ -33,6 +37,10 @@ CREATE TABLE IF NOT EXISTS exceptions (
     peer TEXT, stream TEXT, seq INTEGER,
     status TEXT, reason TEXT, branches TEXT, since_us INTEGER,
     PRIMARY KEY (topic, partition, position)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS parked (
+    sink TEXT, topic TEXT, partition INTEGER, start INTEGER, bits BLOB,
+    PRIMARY KEY (topic, partition, start, sink)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS exceptions_by_id ON exceptions (peer, stream, seq);
 """
@@ -91,16 +99,18 @@ def _branch_json(branch: Branch) -> dict[str, str]:
     return {**told, "reason": branch.reason} if branch.reason else told
 
 
+HELD_BACK = "held back until the sink is back"
 DONE = Receipt(Status.DONE)
 NEW = Receipt(Status.NEW)
 
 
 class Receipts:
-    """The store of one data directory. Open it once a process and thread."""
+    """The store of one data directory. Threads may share it."""
 
     def __init__(self, data_dir: Path | str, *, writable: bool = False) -> None:
         self.path = Path(data_dir) / "engine" / "receipts.db"
         self._db: sqlite3.Connection | None = None
+        self._lock = threading.Lock()  # a connection has one transaction at a time
         if writable:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._db = _open(self.path, readonly=False)
@@ -128,7 +138,20 @@ class Receipts:
         )
         if rows:
             return _receipt(rows[0])
-        return DONE if offset < self.frontier(topic, partition) else NEW
+        if offset >= self.frontier(topic, partition):
+            return NEW
+        held = self.held(topic, partition, offset)
+        return _waiting(held) if held else DONE
+
+    def held(self, topic: str, partition: int, offset: int) -> list[str]:
+        """The sinks in whose parks the message waits."""
+        rows = self._ask(
+            "SELECT sink, start, bits FROM parked WHERE topic = ? AND partition = ? AND start <= ?",
+            topic,
+            partition,
+            offset,
+        )
+        return [sink for sink, start, bits in rows if offset in unpack(start, bits)]
 
     def find_id(self, event: EventId) -> Receipt | None:
         """The receipt of an exception; None says nothing about messages that went well."""
@@ -167,16 +190,21 @@ class Receipts:
         self,
         frontiers: Mapping[tuple[str, int], int],
         exceptions: Iterable[tuple[Position, Receipt]],
+        parked: Iterable[Parked] = (),
     ) -> None:
         """One transaction: move the frontiers forward, and note what did not go well."""
         db = self._writable()
         now_us = time.time_ns() // 1000
-        with db:
+        with self._lock, db:
             db.executemany(
                 "INSERT INTO exceptions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET status = excluded.status, reason = excluded.reason, "
                 "branches = excluded.branches",
                 (_row(position, receipt, now_us) for position, receipt in exceptions),
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?, ?)",
+                ((one.sink, one.topic, one.partition, one.start, one.bits) for one in parked),
             )
             db.executemany(
                 "INSERT INTO frontiers VALUES (?, ?, ?) "
@@ -187,7 +215,7 @@ class Receipts:
     def resolve(self, changes: Iterable[tuple[Position, Receipt]]) -> None:
         """Replace receipts that were new; one that is done needs no row any more."""
         db = self._writable()
-        with db:
+        with self._lock, db:
             for position, receipt in changes:
                 place = (position.topic, position.partition, position.offset)
                 if receipt.status is Status.DONE:
@@ -205,10 +233,45 @@ class Receipts:
                         (str(receipt.status), receipt.reason, branches, *place),
                     )
 
+    def unpark(self, sink: str, places: Mapping[tuple[str, int], Offsets]) -> None:
+        """These messages no longer wait for the sink."""
+        db = self._writable()
+        with self._lock, db:
+            for (topic, partition), offsets in places.items():
+                place = (sink, topic, partition)
+                found = db.execute(
+                    "SELECT start, bits FROM parked WHERE sink = ? AND topic = ? AND partition = ?",
+                    place,
+                ).fetchall()
+                for start, bits in found:
+                    before = unpack(start, bits)
+                    left = before[~np.isin(before, offsets)]
+                    if len(left) == len(before):
+                        continue
+                    db.execute(
+                        "DELETE FROM parked "
+                        "WHERE sink = ? AND topic = ? AND partition = ? AND start = ?",
+                        (*place, start),
+                    )
+                    if len(left):
+                        db.execute(
+                            "INSERT INTO parked VALUES (?, ?, ?, ?, ?)", (*place, *pack(left))
+                        )
+
+    def waiting(self, topic: str, partition: int) -> Iterator[tuple[Position, Receipt]]:
+        """Exceptions that are still new: a branch of theirs is parked."""
+        rows = self._ask(
+            "SELECT * FROM exceptions WHERE topic = ? AND partition = ? AND status = 'new'",
+            topic,
+            partition,
+        )
+        for row in rows:
+            yield Position(row[0], row[1], row[2]), _receipt(row)
+
     def forget_before(self, topic: str, partition: int, begin: int) -> int:
         """Retention took the messages; their receipts go too. Says how many went."""
         db = self._writable()
-        with db:
+        with self._lock, db:
             found = db.execute(
                 "DELETE FROM exceptions WHERE topic = ? AND partition = ? AND position < ?",
                 (topic, partition, begin),
@@ -230,9 +293,15 @@ class Receipts:
                 return []
             self._db = _open(self.path, readonly=True)
         try:
-            return self._db.execute(query, values).fetchall()
+            with self._lock:
+                return self._db.execute(query, values).fetchall()
         except sqlite3.DatabaseError as error:
             raise PenstockError(f"{self.path} cannot be read: {error}") from None
+
+
+def _waiting(sinks: list[str]) -> Receipt:
+    branches = {sink: Branch(Status.NEW, HELD_BACK) for sink in sinks}
+    return Receipt(Status.NEW, HELD_BACK, branches)
 
 
 def _open(path: Path, *, readonly: bool) -> sqlite3.Connection:

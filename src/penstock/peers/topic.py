@@ -20,7 +20,12 @@ class TopicReceiverOptions(Options):
     """Where to begin the first time."""
 
 
-@declare(Kind.SINK, "topic", "Writes a topic, in the same transaction as everything else.")
+@declare(
+    Kind.SINK,
+    "topic",
+    "Writes a topic, in the same transaction as everything else.",
+    available=True,
+)
 class TopicSinkOptions(Options):
     topic: Topic
     """The topic to write."""

@@ -13,6 +13,7 @@ from penstock.errors import ConfigError
 from penstock.peers.file import DumperSinkOptions, FileSinkOptions
 from penstock.peers.http import HttpSinkOptions
 from penstock.peers.tcp import TcpSinkOptions
+from penstock.peers.topic import TopicSinkOptions
 from penstock.peers.udp import UdpSinkOptions
 from penstock.peers.unix import UnixSinkOptions
 from penstock.sinks.connections import Target
@@ -23,6 +24,7 @@ from penstock.sinks.framing import Framing
 from penstock.sinks.http import HttpSink
 from penstock.sinks.interface import Sink
 from penstock.sinks.stream import StreamSink
+from penstock.sinks.topic import TopicSink
 from penstock.version import __version__
 
 
@@ -33,6 +35,22 @@ def make_sink(component: Component, data_dir: Path) -> Sink:
     if make is None:
         raise ConfigError(f"{component.name}: {component.module} is not there yet in this version")
     return make(component, data_dir)
+
+
+def cut_sink(name: str, topic: str, data_dir: Path) -> Sink:
+    """Where a piece of a flow hands over to the next one."""
+    return TopicSink(name, topic, data_dir, keeps_origin=True)
+
+
+def park_sink(name: str, topic: str, data_dir: Path) -> Sink:
+    """Stands in for the sink `name` while that is held back."""
+    return TopicSink(name, topic, data_dir, keeps_origin=True, parks=True)
+
+
+def _topic(component: Component, data_dir: Path) -> Sink:
+    options = component.options
+    assert isinstance(options, TopicSinkOptions)
+    return TopicSink(component.name, options.topic, data_dir, options.partition_by)
 
 
 def _file(component: Component, data_dir: Path) -> Sink:
@@ -129,4 +147,5 @@ _MAKERS: Final[dict[str, Callable[[Component, Path], Sink]]] = {
     "sink.tcp": _tcp,
     "sink.udp": _udp,
     "sink.unix": _unix,
+    "sink.topic": _topic,
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import MAX_REASON_CHARS
+from penstock.sinks.bits import Offsets, pack
 from penstock.status import Status
 
 RESULTS = pa.schema(
@@ -31,6 +33,7 @@ RESULTS = pa.schema(
         pa.field("status", pa.string()),
         pa.field("reason", pa.string()),
         pa.field("branch", pa.string()),
+        pa.field("taken", pa.list_(pa.string())),
     ]
 )
 """By `kind`, on each row `task` and `attempt` being those of the Spark task:
@@ -38,11 +41,16 @@ RESULTS = pa.schema(
 - `vote`: one for every sink of the transaction. `ok`, the `token` for `commit`, `rows` and `bytes`
   (payloads) that it took; or not ok, and the `error`.
 - `exception`: an event that did not end as done on one branch: `topic`, `partition`, `offset` and id of its
-  origin, `status`, `reason`, and `branch`, the component where it ended; `sink` if that is a sink.
+  origin, `status`, `reason`, and `branch`, the component where it ended; `sink` if that is a sink. `taken`
+  are the sinks that were given other copies of it.
+- `parked`: of one `topic` and `partition`, which events a park took in place of `sink`: `offset` is the
+  first, `token` has a bit for each from there on (see `penstock.sinks.bits`).
+- `counter`: where the link that `sink` names has come to: `rows`.
 - `count`: the rows that the task was given of one `topic` and `partition` (copies counted), and the highest
   `offset` among them.
 """
 
+_PLACE = ("topic", "partition", "offset")
 _ORIGIN = ("topic", "partition", "offset", "peer", "stream", "seq")
 
 
@@ -55,6 +63,9 @@ class Results:
         self._exceptions: dict[str | None, list[pa.RecordBatch]] = {}  # by sink
         self._votes: list[dict[str, Any]] = []
         self._counts: dict[tuple[str, int], tuple[int, int]] = {}
+        self._counters: dict[str, int] = {}
+        self._given: dict[str, list[pa.RecordBatch]] = {}  # positions, by sink
+        self._parks: set[str] = set()
 
     def vote(self, sink: str, token: bytes, rows: int, size_bytes: int, error: str | None) -> None:
         ok = error is None
@@ -89,6 +100,15 @@ class Results:
             branch = rows.column("branch")
             self._add(None, rows, status=rows.column("status"), reason=reason, branch=branch)
 
+    def given(self, sink: str, events: pa.RecordBatch, *, parks: bool) -> None:
+        """A sink was handed these, for better or worse."""
+        self._given.setdefault(sink, []).append(events.select(list(_PLACE)))
+        if parks:
+            self._parks.add(sink)
+
+    def counter(self, name: str, value: int) -> None:
+        self._counters[name] = value
+
     def _add(self, sink: str | None, rows: pa.RecordBatch, **more: Any) -> None:
         columns = {name: rows.column(name) for name in _ORIGIN}
         found = _rows(rows.num_rows, {"kind": "exception", "sink": sink, **columns, **more}, self)
@@ -118,11 +138,55 @@ class Results:
                 for (topic, partition), (rows, at) in sorted(self._counts.items())
             ),
         ]
+        singles += [
+            {"kind": "counter", "sink": name, "rows": value}
+            for name, value in sorted(self._counters.items())
+        ]
+        singles += self._parked()
         parts = [_rows(1, single, self) for single in singles]
-        parts += [part for found in self._exceptions.values() for part in found]
+        parts += [self._with_taken(part) for found in self._exceptions.values() for part in found]
         table = pa.Table.from_batches(parts, RESULTS).combine_chunks()
         found = table.to_batches()
         return found[0] if found else pa.RecordBatch.from_pylist([], RESULTS)
+
+    def _parked(self) -> list[dict[str, Any]]:
+        refused = {vote["sink"] for vote in self._votes if not vote["ok"]}
+        found = []
+        for sink in sorted(self._parks - refused):
+            for (topic, partition), offsets in self._places(sink).items():
+                start, bits = pack(offsets)
+                found.append(
+                    {
+                        "kind": "parked",
+                        "sink": sink,
+                        "topic": topic,
+                        "partition": partition,
+                        "offset": start,
+                        "rows": len(offsets),
+                        "token": bits,
+                    }
+                )
+        return found
+
+    def _places(self, sink: str) -> dict[tuple[str, int], Offsets]:
+        table = pa.Table.from_batches(self._given[sink])
+        grouped = table.group_by(["topic", "partition"]).aggregate([("offset", "list")])
+        return {
+            (row["topic"], row["partition"]): np.unique(np.array(row["offset_list"], np.int64))
+            for row in grouped.to_pylist()
+        }
+
+    def _with_taken(self, exceptions: pa.RecordBatch) -> pa.RecordBatch:
+        """Which sinks were given other copies of the same events."""
+        places = list(zip(*(exceptions.column(name).to_pylist() for name in _PLACE), strict=True))
+        taken: list[list[str]] = [[] for _ in places]
+        for sink in self._given:
+            given = {place: set(found.tolist()) for place, found in self._places(sink).items()}
+            for index, (topic, partition, offset) in enumerate(places):
+                if offset in given.get((topic, partition), ()):
+                    taken[index].append(sink)
+        at = RESULTS.get_field_index("taken")
+        return exceptions.set_column(at, RESULTS.field(at), pa.array(taken, RESULTS.field(at).type))
 
 
 def _rows(count: int, columns: dict[str, Any], results: Results) -> pa.RecordBatch:

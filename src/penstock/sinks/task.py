@@ -106,11 +106,16 @@ class _Branch:
         self.error: str | None = None
 
     @property
+    def _parks(self) -> bool:
+        return getattr(self._sink, "parks", False)
+
+    @property
     def sends(self) -> bool:
         """Whether what it prepares cannot be taken back."""
         return self._sink.guarantee is not Guarantee.EXACTLY_ONCE
 
     def write(self, events: pa.RecordBatch) -> None:
+        self._results.given(self._name, events, parks=self._parks)
         if self.error is not None:
             return
         try:

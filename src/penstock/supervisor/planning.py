@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from penstock import logs
 from penstock.config.address import Address
 from penstock.config.flow import Component, Flow, Missing
-from penstock.config.model import TopicOptions
 from penstock.edge.plan import EdgePlan, ReceiverPlan
 from penstock.errors import Unavailable
-from penstock.log.interface import Log, Retention, TopicConfig
+from penstock.flow.topics import make_topic
+from penstock.log.interface import Log
 from penstock.log.names import TopicName
 from penstock.supervisor.addresses import Ports
-
-log = logs.get("supervisor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +20,7 @@ class Runnable:
 
     receivers: tuple[Component, ...]
     missing: tuple[Missing, ...]
+    pipeline: bool  # whether everything behind the receivers can run, and is wanted
 
 
 def runnable(flow: Flow) -> Runnable:
@@ -39,28 +37,16 @@ def runnable(flow: Flow) -> Runnable:
         what = ", ".join(f"{gap.what} ({gap.component})" for gap in missing if gap.component)
         because = f"not there yet: {what}" if what else "the flow has none"
         raise Unavailable(f"no receiver of {flow.file} can run in this version: {because}")
-    return Runnable(receivers, missing)
+    pipeline = flow.system.engine.enabled and not missing and bool(flow.edges)
+    return Runnable(receivers, missing, pipeline)
 
 
 def settle_topics(flow: Flow, receivers: tuple[Component, ...], engine: Log) -> dict[str, int]:
     """Make the receivers' topics, or let them grow. The partitions of each, by name."""
     partitions = {}
     for text in dict.fromkeys(_topic(one) for one in receivers):
-        wanted = _config(flow.topic_options(text))
-        partitions[text] = _make(engine, TopicName.parse(text), wanted)
+        partitions[text] = make_topic(engine, TopicName.parse(text), flow.topic_options(text))
     return partitions
-
-
-def _make(engine: Log, name: TopicName, wanted: TopicConfig) -> int:
-    """What a topic was made with stays, but for the partitions, which may grow."""
-    if name in engine.topics():
-        present = engine.config(name)
-        count = max(wanted.partitions, present.partitions)
-        if replace(present, partitions=count) != replace(wanted, partitions=count):
-            log.warning("topic keeps the settings it was made with", topic=str(name))
-        wanted = replace(present, partitions=count)
-    engine.create(name, wanted)
-    return wanted.partitions
 
 
 def edge_plans(
@@ -112,15 +98,3 @@ def _receiver(one: Component, ports: Ports, shared: bool) -> ReceiverPlan:
 def _topic(one: Component) -> str:
     assert one.topic is not None, f"receiver {one.name} has no topic"
     return one.topic
-
-
-def _config(options: TopicOptions) -> TopicConfig:
-    kept, default = options.retention, TopicConfig()
-    return TopicConfig(
-        partitions=options.partitions or 1,
-        ids=options.ids,
-        compression=options.compression or "none",
-        retention=Retention() if kept is None else Retention(kept.age_s, kept.size_bytes),
-        segment_bytes=options.segment_bytes or default.segment_bytes,
-        segment_age_s=options.segment_age_s or default.segment_age_s,
-    )

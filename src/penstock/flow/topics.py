@@ -1,0 +1,51 @@
+"""The topics of a flow: made before anything runs, as the flow file wants them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from xxhash import xxh3_64_hexdigest
+
+from penstock import logs
+from penstock.config.flow import Flow
+from penstock.config.model import TopicOptions
+from penstock.config.names import name_from
+from penstock.limits import MAX_NAME_CHARS
+from penstock.log.interface import Log, Retention, TopicConfig
+from penstock.log.names import TopicName
+
+log = logs.get("flow")
+
+
+def make_topic(engine: Log, name: TopicName, options: TopicOptions) -> int:
+    """Make a topic, or let it grow; what it was made with stays. Says how many partitions it has."""
+    wanted = _config(options)
+    if name in engine.topics(name.namespace):
+        present = engine.config(name)
+        count = max(wanted.partitions, present.partitions)
+        if replace(present, partitions=count) != replace(wanted, partitions=count):
+            log.warning("topic keeps the settings it was made with", topic=str(name))
+        wanted = replace(present, partitions=count)
+    engine.create(name, wanted)
+    return wanted.partitions
+
+
+def park_topic(flow: Flow, sink: str) -> TopicName:
+    """Where messages wait for a sink. Names that topics do not allow are told apart by a hash."""
+    wanted = f"{flow.name}.{sink}.park"
+    name = name_from(wanted)
+    if name != wanted:
+        name = f"{name[: MAX_NAME_CHARS - 9]}-{xxh3_64_hexdigest(wanted.encode())[:8]}"
+    return TopicName.parse(name)
+
+
+def _config(options: TopicOptions) -> TopicConfig:
+    kept, default = options.retention, TopicConfig()
+    return TopicConfig(
+        partitions=options.partitions or 1,
+        ids=options.ids,
+        compression=options.compression or "none",
+        retention=Retention() if kept is None else Retention(kept.age_s, kept.size_bytes),
+        segment_bytes=options.segment_bytes or default.segment_bytes,
+        segment_age_s=options.segment_age_s or default.segment_age_s,
+    )
