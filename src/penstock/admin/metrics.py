@@ -45,6 +45,7 @@ class FlowCollector(Collector):
         yield from self._peers()
         yield from self._partitions()
         yield self._fsync()
+        yield from self._engine()
         yield from self._health()
 
     def _peers(self) -> Iterator[Metric]:
@@ -104,6 +105,44 @@ class FlowCollector(Collector):
                 sum(totals.fsync_seconds_sum for totals in partitions),
             )
         return family
+
+    def _engine(self) -> Iterator[Metric]:
+        engine = self._snapshot.engine
+        if engine is None:
+            return
+        lag = GaugeMetricFamily(
+            "penstock_flow_lag_messages", "Messages not settled yet.", labels=["flow"]
+        )
+        lag.add_metric([self._flow], engine["lag"])
+        parked = GaugeMetricFamily(
+            "penstock_sink_parked_messages",
+            "Messages that wait for a sink.",
+            labels=["flow", "sink"],
+        )
+        valve = GaugeMetricFamily(
+            "penstock_sink_open", "1 if data may flow to the sink.", labels=["flow", "sink"]
+        )
+        for name, sink in sorted(engine["sinks"].items()):
+            parked.add_metric([self._flow, name], sink["parked"])
+            valve.add_metric([self._flow, name], int(sink["valve"] == "open"))
+        labels = ["flow", "piece"]
+        commits = CounterMetricFamily(
+            "penstock_flow_transactions", "Micro-batches committed.", labels=labels
+        )
+        took = GaugeMetricFamily(
+            "penstock_flow_batch_seconds", "How long the last micro-batch took.", labels=labels
+        )
+        ended = CounterMetricFamily(
+            "penstock_flow_exceptions",
+            "Messages that did not end in done, and those that were parked (new).",
+            labels=["flow", "piece", "status"],
+        )
+        for name, piece in sorted(engine["pieces"].items()):
+            commits.add_metric([self._flow, name], piece["transactions"])
+            took.add_metric([self._flow, name], piece["last_batch_s"])
+            for status, count in sorted(piece["statuses"].items()):
+                ended.add_metric([self._flow, name, status], count)
+        yield from (lag, parked, valve, commits, took, ended)
 
     def _health(self) -> Iterator[Metric]:
         labels = ["flow", "process"]

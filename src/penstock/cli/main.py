@@ -44,6 +44,7 @@ _COMMANDS = (
     _Command("topics", "penstock.cli.topics", "app", _TOPICS),
     _Command("tail", "penstock.cli.tail", "tail", _TOPICS),
     _Command("send", "penstock.cli.send", "send", _TOPICS),
+    _Command("deadletter", "penstock.cli.deadletter", "app", _TOPICS),
     _Command("doctor", "penstock.cli.doctor", "doctor", _HELP),
     _Command("version", "penstock.cli.version", "version", _HELP),
 )

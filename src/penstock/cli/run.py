@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +18,7 @@ from penstock.config.flow import Flow
 from penstock.config.problems import FlowFileError
 from penstock.errors import ConfigError
 from penstock.limits import MAX_PROCESSES
+from penstock.supervisor.overview import Overview
 from penstock.supervisor.planning import Runnable, runnable
 
 
@@ -34,6 +36,26 @@ def run(
         int | None,
         typer.Option(min=1, max=MAX_PROCESSES, help="How many edge processes may run."),
     ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(help="Where Spark runs: local[N], or spark://HOST:PORT.", show_default=False),
+    ] = None,
+    edge_only: Annotated[
+        bool,
+        typer.Option("--edge-only", help="Take messages in and leave them in their topics."),
+    ] = False,
+    view: Annotated[
+        bool | None,
+        typer.Option(
+            "--view/--no-view",
+            help="One screen of rates and states. Default: on a terminal.",
+            show_default=False,
+        ),
+    ] = None,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Carry through what is in the topics, and end."),
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `system`. Repeatable."),
@@ -62,18 +84,52 @@ def run(
         overrides["log_format"] = log_format
     if log_level is not None:
         overrides["log_level"] = log_level
+    if master is not None:
+        overrides["engine.master"] = master
+    if edge_only:
+        if once:
+            raise ConfigError("--once runs the pipeline and --edge-only leaves it out: give one")
+        overrides["engine.enabled"] = "false"
     flow = _load(file, overrides)
     parts = runnable(flow)
     _say_what_is_missing(flow, parts)
+    terminal = sys.stdout.isatty() and sys.stderr.isatty()
+    log_file = _log_to_file(flow) if (terminal if view is None else view) and not once else None
     logs.configure(flow.system.log_level, flow.system.log_format, process="supervisor")
-    return ExitCode.OK if asyncio.run(_supervise(flow, parts)) else ExitCode.FAILED
+    return ExitCode.OK if asyncio.run(_supervise(flow, parts, once, log_file)) else ExitCode.FAILED
 
 
-async def _supervise(flow: Flow, parts: Runnable) -> bool:
+def _log_to_file(flow: Flow) -> Path:
+    """Log lines of this process and of all that it starts would tear the view apart."""
+    from penstock.supervisor.datadir import make_data_dir
+
+    make_data_dir(flow.data_dir)
+    path = flow.data_dir / "penstock.log"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(fd, 2)
+    os.close(fd)
+    return path
+
+
+async def _supervise(flow: Flow, parts: Runnable, once: bool, log_file: Path | None) -> bool:
+    if once:
+        from penstock.supervisor.once import run_once
+
+        return await run_once(flow, parts)
     from penstock.admin.server import AdminServer
     from penstock.supervisor.program import Supervisor
 
-    return await Supervisor(flow, parts, open_admin=AdminServer, announce=_announce).run()
+    show = None
+    if log_file is not None:
+        from penstock.cli.view import View
+
+        shown_in = log_file
+
+        async def show(overview: Overview, ready: str) -> None:
+            await View(overview, ready, shown_in).show()
+
+    supervisor = Supervisor(flow, parts, open_admin=AdminServer, announce=_announce, show=show)
+    return await supervisor.run()
 
 
 def _announce(text: str) -> None:

@@ -149,6 +149,19 @@ class AdminOptions(Options):
     """Where it listens."""
 
 
+class EngineOptions(Options):
+    """The process that runs the pipeline, on Spark."""
+
+    enabled: bool = True
+    """Whether the pipeline runs. Without it, messages wait in their topics."""
+
+    master: str = Field("local[*]", min_length=1)
+    """Where Spark runs: `local[N]` in this process, or `spark://HOST:PORT`."""
+
+    conf: dict[str, str] = Field(default_factory=dict)
+    """Settings of Spark's own, by name."""
+
+
 class SystemOptions(Options):
     """Settings of the whole. Each can also come from the environment or the command line."""
 
@@ -177,6 +190,9 @@ class SystemOptions(Options):
 
     log: LogOptions = Field(default_factory=LogOptions)
     """Where topics are kept, and their defaults."""
+
+    engine: EngineOptions = Field(default_factory=EngineOptions)
+    """The pipeline on Spark."""
 
 
 class TriggerOptions(Options):

@@ -6,7 +6,8 @@ A frame is a 4-byte big-endian length and that many bytes of JSON: an object wit
     {"type": "plan", "plan": EdgePlan}       {"type": "recovering"}
     {"type": "stats", "n": K}                {"type": "ready", "addresses": {receiver: "host:port"}}
     {"type": "stop"}                         {"type": "failed", "error": text}, then it exits with 1
-                                             {"type": "stats", "n": K, "data": WorkerStats}
+    {"type": "settled", "frontiers": …,      {"type": "stats", "n": K, "data": WorkerStats}
+     "exceptions": bool}                     {"type": "settled", …} (the engine's process only)
 
 The plan comes first and once. The end of the stream means that the other side is gone: a worker
 then stops by itself, as if told to, so that a killed supervisor leaves nothing running.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import orjson
 
@@ -58,10 +59,33 @@ class PartitionStats(TypedDict):
     """
 
 
+class SinkStats(TypedDict):
+    """`valve` is open, held, half-open or closed; `parked` messages wait for it."""
+
+    valve: str
+    parked: int
+    error: str | None
+
+
+class PieceStats(TypedDict):
+    transactions: int
+    last_batch_s: float
+    statuses: dict[str, int]  # of messages that did not end in done
+
+
+class EngineStats(TypedDict):
+    """`lag`: messages that are durable and not settled yet."""
+
+    lag: int
+    sinks: dict[str, SinkStats]
+    pieces: dict[str, PieceStats]
+
+
 class WorkerStats(TypedDict):
     peers: dict[str, PeerStats]
     partitions: dict[str, PartitionStats]  # by "topic/partition"
     rss_bytes: int
+    engine: NotRequired[EngineStats]  # from the engine's process only
 
 
 def encode_frame(message: dict[str, Any]) -> bytes:

@@ -51,6 +51,8 @@ class Child:
         plan: dict[str, Any],
         *,
         on_death: Callable[[str], None] = lambda name: None,
+        on_message: Callable[[dict[str, Any]], None] = lambda message: None,
+        once: bool = False,
     ) -> None:
         self.name = name
         self.state = ChildState.STARTING
@@ -63,6 +65,10 @@ class Child:
         self._module = module
         self._plan = plan
         self._on_death = on_death
+        self._on_message = on_message
+        self._once = once
+        self.finished = asyncio.Event()
+        """Set when it has ended for good: told to, or because its work is done (`once`)."""
         self._backoff = Backoff()
         self._process: asyncio.subprocess.Process | None = None
         self._control: Control | None = None
@@ -122,7 +128,7 @@ class Child:
             self._last_failure = None
             code = await self._live()
             self._on_death(self.name)
-            if self._stopping.is_set():
+            if self._stopping.is_set() or (self._once and code == 0):
                 break
             self.last_error = self._last_failure or _ending(code)
             if not self.started.done() and code >= 0:
@@ -131,8 +137,14 @@ class Child:
                 break
             await self._pause()
         self._become(ChildState.STOPPED)
+        self.finished.set()
         if not self.started.done():
             self.started.cancel()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """A frame of one of the kinds in `edge.control`; dropped while it is not running."""
+        if self._control is not None:
+            self._control.send(message)
 
     async def _pause(self) -> None:
         healthy_s = 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
@@ -224,6 +236,8 @@ class Child:
             answer = self._questions.pop(message["n"], None)
             if answer is not None and not answer.done():
                 answer.set_result(cast(WorkerStats, message["data"]))
+        else:
+            self._on_message(message)
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:
         try:

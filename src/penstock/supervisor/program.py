@@ -3,12 +3,14 @@
 Start
 1. take the data directory; settle addresses and topics: what cannot work is refused here
 2. the admin API, which says that nothing is ready yet
-3. the edge processes; they recover their partitions and listen
-4. the keeper, and the line `ready`
+3. the engine: it settles what a crash left over, and its queries run
+4. the edge processes; they recover their partitions and listen
+5. the keeper, and the line `ready`
 
 Stop (SIGTERM, SIGINT or SIGHUP; a second one kills at once)
 1. the edge processes finish what they have taken in; after `stop_timeout_s` they are killed
-2. the keeper, the admin API, the data directory
+2. the engine carries through what they took in, as far as that goes in the same time
+3. the keeper, the admin API, the data directory
 
 If the supervisor itself is killed, its processes see the end of their control sockets and stop.
 """
@@ -20,12 +22,13 @@ import contextlib
 import resource
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from penstock import logs
 from penstock.config.flow import Flow
 from penstock.errors import Unavailable
+from penstock.flow.wire import dump_flow
 from penstock.limits import STATS_INTERVAL_S
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.interface import Log
@@ -51,6 +54,9 @@ class AdminService(Protocol):
 OpenAdmin = Callable[[Overview, Log, socket.socket, str], AdminService]
 """Makes the admin API for a bound socket and the host it was configured with."""
 
+Show = Callable[[Overview, str], Coroutine[Any, Any, None]]
+"""Shows people a running flow until it is cancelled. It is given the line that says `ready`."""
+
 
 class Supervisor:
     """One run of one flow. `announce` is given the line that says that everything is ready."""
@@ -62,17 +68,21 @@ class Supervisor:
         *,
         open_admin: OpenAdmin,
         announce: Callable[[str], None],
+        show: Show | None = None,
     ) -> None:
         self._flow = flow
         self._parts = parts
         self._open_admin = open_admin
         self._announce = announce
+        self._show = show
         self._edges: list[Child] = []
+        self._engine: Child | None = None
         self._keeper: Child | None = None
         self._totals = Totals()
         self._signals = 0
         self._stopping = asyncio.Event()
         self._admin_address: str | None = None
+        self._ready_line = ""
 
     async def run(self) -> bool:
         """From start to stop; whether the stop was clean. Raises PenstockError if it cannot start."""
@@ -104,7 +114,6 @@ class Supervisor:
         return None
 
     def processes(self) -> list[ProcessView]:
-        children = self._edges + ([] if self._keeper is None else [self._keeper])
         return [
             ProcessView(
                 child.name,
@@ -114,12 +123,17 @@ class Supervisor:
                 child.state_since,
                 child.last_error,
             )
-            for child in children
+            for child in self._children()
         ]
 
+    def _children(self) -> list[Child]:
+        others = (self._engine, self._keeper)
+        return [*self._edges, *(child for child in others if child is not None)]
+
     async def collect(self) -> Snapshot:
-        answers = await asyncio.gather(*(child.stats() for child in self._edges))
-        for child, stats in zip(self._edges, answers, strict=True):
+        asked = [*self._edges, *([] if self._engine is None else [self._engine])]
+        answers = await asyncio.gather(*(child.stats() for child in asked))
+        for child, stats in zip(asked, answers, strict=True):
             # One that died while it was asked has been counted among the dead already.
             if stats is not None and child.state is ChildState.READY:
                 self._totals.update(child.name, stats)
@@ -151,6 +165,14 @@ class Supervisor:
                     "the admin API asks for no password and can be reached from other machines",
                     address=self._admin_address,
                 )
+        if self._parts.pipeline:
+            self._engine = Child(
+                "engine",
+                "penstock.engine",
+                {"flow": dump_flow(flow), "once": False},
+                on_death=self._totals.retire,
+                on_message=self._pass_on,
+            )
         self._edges = [
             Child(
                 f"edge-{plan.process}",
@@ -167,12 +189,22 @@ class Supervisor:
         }
         self._keeper = Child("keeper", "penstock.supervisor.keeper", keeper_plan)
 
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        """What the engine has settled, to the processes where senders wait for it."""
+        for child in self._edges:
+            child.send(message)
+
     async def _supervise(self) -> bool:
         assert self._keeper is not None
-        for child in self._edges:
-            child.start()
         try:
-            addresses = await self._all_ready()
+            if self._engine is not None:
+                self._engine.start()
+                await self._all_ready([self._engine])
+            addresses: dict[str, str] | None = None
+            if not self._stopping.is_set():
+                for child in self._edges:
+                    child.start()
+                addresses = await self._all_ready(self._edges)
             if addresses is not None:
                 # Not before: it takes partitions that nobody writes, to seal what is idle.
                 self._keeper.start()
@@ -183,9 +215,9 @@ class Supervisor:
             clean = await self._stop()
         return clean
 
-    async def _all_ready(self) -> dict[str, str] | None:
-        """The addresses of all receivers; None if a signal came first."""
-        ready = asyncio.gather(*(child.started for child in self._edges))
+    async def _all_ready(self, children: list[Child]) -> dict[str, str] | None:
+        """The addresses of all their receivers; None if a signal came first."""
+        ready = asyncio.gather(*(child.started for child in children))
         stop = asyncio.create_task(self._stopping.wait())
         either: set[asyncio.Future[Any]] = {ready, stop}
         try:
@@ -208,9 +240,21 @@ class Supervisor:
         if self._admin_address is not None:
             words.append(f"admin={self._admin_address}")
         log.info("flow is ready", flow=self.flow, processes=len(self._edges))
-        self._announce(" ".join(["ready", *words]))
+        self._ready_line = " ".join(["ready", *words])
+        self._announce(self._ready_line)
 
     async def _watch(self) -> None:
+        if self._show is None:
+            return await self._count()
+        view = asyncio.create_task(self._show(self, self._ready_line))
+        try:
+            await self._stopping.wait()
+        finally:
+            view.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await view
+
+    async def _count(self) -> None:
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), STATS_INTERVAL_S)
@@ -226,13 +270,15 @@ class Supervisor:
             self._stopping.set()
             return
         log.warning("stopping at once", signal=signal.Signals(number).name)
-        for child in (*self._edges, *([self._keeper] if self._keeper else [])):
+        for child in self._children():
             child.kill()
 
     async def _stop(self) -> bool:
         self._stopping.set()
         timeout_s = self._flow.system.stop_timeout_s
         clean = await asyncio.gather(*(child.stop(timeout_s) for child in self._edges))
+        if self._engine is not None:
+            clean.append(await self._engine.stop(timeout_s))
         if self._keeper is not None:
             await self._keeper.stop(_KEEPER_STOP_S)
         log.info("stopped", flow=self.flow, clean=all(clean))

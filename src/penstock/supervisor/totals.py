@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from penstock.edge.control import PartitionStats, PeerStats, WorkerStats
+from penstock.edge.control import EngineStats, PartitionStats, PeerStats, WorkerStats
 
 PEER_COUNTERS = ("in", "out", "err", "send", "recv", "recv_bytes", "refused")
 
@@ -37,6 +37,7 @@ class Snapshot:
     peers: dict[str, PeerTotals]
     partitions: dict[str, PartitionTotals]  # by "topic/partition"
     rss_bytes: dict[str, int]  # by process
+    engine: EngineStats | None = None  # None while it does not run
 
 
 class Totals:
@@ -75,7 +76,8 @@ class Totals:
                 partitions[name].pending_messages += partition["pending_messages"]
                 partitions[name].pending_bytes += partition["pending_bytes"]
         rss_bytes = {process: stats["rss_bytes"] for process, stats in self._live.items()}
-        return Snapshot(dict(peers), dict(partitions), rss_bytes)
+        engine = next((one["engine"] for one in self._live.values() if "engine" in one), None)
+        return Snapshot(dict(peers), dict(partitions), rss_bytes, engine)
 
 
 def _add_counters(totals: PeerTotals, peer: PeerStats) -> None:

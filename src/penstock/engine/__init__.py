@@ -1,0 +1,1 @@
+"""The engine: the process that runs a flow's pipeline on Spark."""

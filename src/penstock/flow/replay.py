@@ -1,0 +1,182 @@
+"""Dead letters, taken up again: replayed through the flow, or dropped.
+
+A replay puts the message back at the end of the topic it came from, with its id. If some branches had taken
+it, its meta says (`penstock.only`) which sinks it is for now: the others have it already.
+
+What has been taken up is noted in a small database, in two steps, so that a replay that is killed half-way is
+finished by the next command: (1) the intent, with a number; (2) the append, idempotent by that number; (3) done.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+
+from penstock import faults
+from penstock.errors import PenstockError
+from penstock.flow.deadletters import OURS, ROWS
+from penstock.flow.receipts import Position
+from penstock.log.embedded import EmbeddedLog
+from penstock.log.names import TopicName
+from penstock.status import Status
+
+ONLY = f"{OURS}only"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY AUTOINCREMENT, done INTEGER);
+CREATE TABLE IF NOT EXISTS handled (
+    topic TEXT, position INTEGER, how TEXT, run INTEGER, PRIMARY KEY (topic, position)
+) WITHOUT ROWID;
+"""
+_READ_ROWS = 10_000
+_APPEND_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    offset: int  # in the dead-letter topic
+    status: str
+    reason: str
+    at: Position | None  # where the original is
+    branches: dict[str, str]
+    row: pa.RecordBatch  # of one message
+
+    @property
+    def id(self) -> str:
+        names = ("peer", "stream", "seq")
+        return "/".join(str(self.row.column(name)[0].as_py()) for name in names)
+
+
+class DeadLetterBox:
+    """The dead letters of one flow that nobody has taken up yet."""
+
+    def __init__(self, data_dir: Path, log: EmbeddedLog, topic: TopicName) -> None:
+        self._log = log
+        self.topic = topic
+        path = data_dir / "engine" / "deadletters.db"
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._db = sqlite3.connect(path, timeout=10.0)
+            self._db.executescript(_SCHEMA)
+            path.chmod(0o600)
+        except sqlite3.DatabaseError as error:
+            raise PenstockError(f"{path} cannot be used: {error}") from None
+
+    def letters(self) -> Iterator[DeadLetter]:
+        """Oldest first."""
+        rows = self._db.execute("SELECT position FROM handled WHERE topic = ?", (str(self.topic),))
+        handled = {position for (position,) in rows}
+        reader = self._log.reader(self.topic, 0)
+        try:
+            for batch in reader.read(reader.begin()):
+                for index, offset in enumerate(batch.column("offset").to_pylist()):
+                    if offset not in handled:
+                        yield _letter(offset, batch.slice(index, 1))
+        finally:
+            reader.close()
+
+    def find(self, offset: int) -> DeadLetter:
+        for letter in self.letters():
+            if letter.offset == offset:
+                return letter
+        raise PenstockError(
+            f"there is no dead letter {offset} in {self.topic}, or it was taken up already"
+        )
+
+    def drop(self, letters: Sequence[DeadLetter]) -> int:
+        self._note(letters, "dropped", None)
+        return len(letters)
+
+    def replay(self, letters: Sequence[DeadLetter]) -> int:
+        """Put them back, a batch at a time. Says how many."""
+        self._finish_last()
+        for start in range(0, len(letters), _READ_ROWS):
+            some = letters[start : start + _READ_ROWS]
+            with self._db:
+                run = self._db.execute("INSERT INTO runs (done) VALUES (0)").lastrowid
+                assert run is not None
+                self._note(some, "replayed", run)
+            faults.point("replay.intended")
+            self._append(run, some)
+        return len(letters)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _note(self, letters: Sequence[DeadLetter], how: str, run: int | None) -> None:
+        rows = [(str(self.topic), letter.offset, how, run) for letter in letters]
+        with self._db:
+            self._db.executemany("INSERT OR IGNORE INTO handled VALUES (?, ?, ?, ?)", rows)
+
+    def _finish_last(self) -> None:
+        """A replay that was killed between its intent and its end."""
+        unfinished = self._db.execute("SELECT number FROM runs WHERE done = 0").fetchall()
+        for (run,) in unfinished:
+            rows = self._db.execute(
+                "SELECT position FROM handled WHERE topic = ? AND run = ? ORDER BY position",
+                (str(self.topic), run),
+            ).fetchall()
+            wanted = {position for (position,) in rows}
+            if wanted:
+                self._append(run, [one for one in self._read_all() if one.offset in wanted])
+
+    def _read_all(self) -> Iterator[DeadLetter]:
+        reader = self._log.reader(self.topic, 0)
+        try:
+            for batch in reader.read(reader.begin()):
+                for index, offset in enumerate(batch.column("offset").to_pylist()):
+                    yield _letter(offset, batch.slice(index, 1))
+        finally:
+            reader.close()
+
+    def _append(self, run: int, letters: Sequence[DeadLetter]) -> None:
+        places: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+        for letter in letters:
+            if letter.at is None:
+                raise PenstockError(
+                    f"dead letter {letter.offset} does not say where it came from; drop it, or "
+                    "send it again by hand"
+                )
+            places.setdefault((letter.at.topic, letter.at.partition), []).append(_row(letter))
+        for (topic, partition), rows in places.items():
+            batch = pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
+            appender = self._log.appender(TopicName.parse(topic), partition, timeout_s=_APPEND_S)
+            try:
+                appender.append_rows(batch, producer=f"replay/{self.topic}", number=run)
+            finally:
+                appender.close()
+        faults.point("replay.appended")
+        with self._db:
+            self._db.execute("UPDATE runs SET done = 1 WHERE number = ?", (run,))
+
+
+def _letter(offset: int, row: pa.RecordBatch) -> DeadLetter:
+    meta = dict(row.column("meta")[0].as_py())
+    try:
+        at = Position.parse(meta.get(f"{OURS}at", ""))
+        branches = dict(orjson.loads(meta.get(f"{OURS}branches", "{}")))
+    except ValueError:
+        at, branches = None, {}
+    status, reason = meta.get(f"{OURS}status", ""), meta.get(f"{OURS}reason", "")
+    return DeadLetter(offset, status, reason, at, branches, row)
+
+
+def _row(letter: DeadLetter) -> pa.RecordBatch:
+    """The message as it was, for those sinks that do not have it."""
+    meta = [
+        (name, value)
+        for name, value in letter.row.column("meta")[0].as_py()
+        if not name.startswith(OURS)
+    ]
+    missing = [name for name, status in letter.branches.items() if status != Status.DONE]
+    if missing and len(missing) < len(letter.branches):
+        meta.append((ONLY, ",".join(missing)))
+    columns = [
+        pa.array([meta], field.type) if field.name == "meta" else letter.row.column(field.name)
+        for field in ROWS
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
