@@ -128,7 +128,7 @@ def start_penstock(
     command = Path(sys.executable).parent / "penstock"
     server = Server(
         "penstock",
-        [str(command), "run", str(flow), "--data-dir", str(data_dir)],
+        [str(command), "run", str(flow), "--data-dir", str(data_dir), "--edge-only"],
         cpu=cpu,
         log=folder / "log",
     )

@@ -56,12 +56,21 @@ def alive(pid: int) -> bool:
 
 
 class Run:
-    """A supervisor. Use as a context: at its end it is stopped, or killed if the test failed."""
+    """A supervisor. Use as a context: at its end it is stopped, or killed if the test failed.
 
-    def __init__(self, flow: Path, *arguments: str, env: dict[str, str] | None = None) -> None:
+    Without `engine`, messages stay in their topics: most of what it does needs no Spark.
+    """
+
+    def __init__(
+        self,
+        flow: Path,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        engine: bool = False,
+    ) -> None:
         self.errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - closed in __exit__
         self.process = subprocess.Popen(
-            [*PENSTOCK, "run", str(flow), *arguments],
+            [*PENSTOCK, "run", str(flow), *arguments, *([] if engine else ["--edge-only"])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self.errors,
