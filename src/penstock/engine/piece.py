@@ -26,7 +26,7 @@ from penstock.sinks.interface import Sink, Txn
 from penstock.sinks.results import RESULTS
 from penstock.sinks.task import run_task
 from penstock.spark.compile import Compiled
-from penstock.spark.reasons import Reasons
+from penstock.spark.ends import Ends
 
 log = logs.get("engine")
 
@@ -109,7 +109,7 @@ class RunningPiece:
         faults.point("engine.returning", batch=batch, piece=self.piece.name)
 
     def _job(self, rows: DataFrame) -> Job:
-        return batch_job(self._compiled.rows(rows), self._compiled.reasons)
+        return batch_job(self._compiled.rows(rows), self._compiled.ends)
 
     # --- The checkpoint -------------------------------------------------------------------------
 
@@ -128,14 +128,14 @@ class RunningPiece:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
 
-def batch_job(compiled: DataFrame, reasons: Reasons | None = None) -> Job:
+def batch_job(compiled: DataFrame, ends: Ends | None = None) -> Job:
     """The work of one batch: rows that know their sink, written and prepared by tasks."""
 
     def job(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
         rows = compiled
         if rest:
             rows = rows.where(F.col("sink").isin(list(targets)))
-        table = rows.mapInArrow(_task(dict(targets), txn, reasons), RESULTS_SCHEMA).toArrow()
+        table = rows.mapInArrow(_task(dict(targets), txn, ends), RESULTS_SCHEMA).toArrow()
         return read_results(table)
 
     return job
@@ -145,13 +145,13 @@ RESULTS_SCHEMA = from_arrow_schema(RESULTS)
 
 
 def _task(
-    targets: dict[str, Sink], txn: Txn, reasons: Reasons | None
+    targets: dict[str, Sink], txn: Txn, ends: Ends | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         partition, attempt = context.partitionId(), context.taskAttemptId()
-        rows = batches if reasons is None else map(reasons.fill, batches)
+        rows = batches if ends is None else map(ends.finish, batches)
         yield run_task(rows, targets, txn, partition, attempt)
 
     return task

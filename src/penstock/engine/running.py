@@ -35,9 +35,9 @@ from penstock.log.embedded import EmbeddedLog
 from penstock.log.names import TopicName
 from penstock.sinks.interface import Sink
 from penstock.sinks.registry import cut_sink, make_sink, park_sink
-from penstock.spark import session
 from penstock.spark.compile import Compiled
 from penstock.spark.origin import origin_rows
+from penstock.spark.session import session
 from penstock.spark.values import Shape
 
 log = logs.get("engine")
