@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -18,7 +18,7 @@ from penstock.cli.lines import Lines, cut_lines
 from penstock.cli.output import complain, human_count, line
 from penstock.cli.progress import Progress, open_progress
 from penstock.errors import ConfigError, PenstockError, TooLarge
-from penstock.limits import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_PARTITIONS
+from penstock.limits import APPEND_TIMEOUT_S, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_PARTITIONS
 from penstock.log.interface import Appended
 from penstock.log.names import TopicName
 from penstock.message import CONNECTION_STREAM, Batch, check_sender_stream, encode_meta
@@ -29,12 +29,6 @@ PEER = "cli"
 _STDIN = "-"
 _MAX_SEQ = 2**63 - 1
 _LIMIT = f"the limit is {MAX_MESSAGE_BYTES}"
-
-
-class Appender(Protocol):
-    def append(self, batches: Sequence[Batch]) -> list[Appended]: ...
-
-    def close(self) -> None: ...
 
 
 def send(
@@ -70,12 +64,21 @@ def send(
             help="Default: by key, else by stream.",
         ),
     ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="How long to wait for whoever owns the partition to take the messages.",
+        ),
+    ] = APPEND_TIMEOUT_S,
     data_dir: DataDirOption = None,
 ) -> None:
     """Write messages to a topic and wait until they are on disk.
 
     Without a MESSAGE or --file they are read from stdin, one a line. A running flow that writes to
-    the topic takes them over and stores them with its own.
+    the topic stores them with its own. If that flow crashes in the middle, what it has not answered is
+    sent again: with --stream that makes no duplicates, without it may.
     """
     if seq and stream is None:
         raise ConfigError("--seq numbers the messages of a --stream; give that too")
@@ -88,7 +91,7 @@ def send(
     log = open_log(data_dir)
     name = existing_topic(log, topic)
     target = _partition(envelope, log.config(name).partitions, partition)
-    appender: Appender = log.appender(name, target)
+    appender = log.appender(name, target, timeout_s=wait)
     stored = _Stored(name, target)
     try:
         with source.progress() as progress:

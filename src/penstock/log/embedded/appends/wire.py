@@ -45,6 +45,7 @@ _FRAME = struct.Struct("<4sIB3xQ")
 _MAGIC = b"PAP1"
 _U32 = struct.Struct("<I")
 _MAX_SEQ = 2**63 - 1
+_MAX_NAME_BYTES = 4 * MAX_STREAM_NAME_BYTES  # an Idempotency-Key is counted in characters
 
 Result = Appended | PenstockError
 
@@ -220,7 +221,7 @@ def _keys(sizes: np.ndarray, blob: memoryview) -> list[bytes | None]:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not 0 < len(name.encode()) <= 2 * MAX_STREAM_NAME_BYTES:
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= _MAX_NAME_BYTES:
         raise InvalidMessage("a batch's peer or stream is not a name")
 
 
