@@ -133,6 +133,20 @@ MAX_HEADERS: Final = 128
 MAX_KNOWN_HEADS: Final = 1024
 """Distinct request heads whose meaning an HTTP receiver remembers; past it, it starts over."""
 
+MAX_KNOWN_HEAD_BYTES: Final = 2 * KiB
+"""A head worth remembering: long ones hold cookies and traces, which come once."""
+
+MAX_QUERY_FIELDS: Final = 128
+"""Query parameters of one request: each becomes meta."""
+
+MAX_CHUNK_LINE_BYTES: Final = 4 * KiB
+"""The line before a chunk of an HTTP body: its size, and extensions that nobody needs."""
+
+LINGER_S: Final = 2.0
+LINGER_BYTES: Final = 64 * MiB
+"""After an answer that ends a connection in the middle of a request, how long and how much is read and
+dropped, so that the client comes to read the answer."""
+
 MAX_PIPELINED: Final = 128
 """HTTP requests of one connection that wait for an answer; reading stops until some are answered."""
 
@@ -159,6 +173,9 @@ STREAM_IDLE_TIMEOUT_S: Final = 3600.0
 
 STOP_TIMEOUT_S: Final = 30.0
 """(default) A graceful stop that has not finished by then becomes a hard one."""
+
+STOP_GRACE_S: Final = 5.0
+"""In a graceful stop, how long those who are in the middle of something may take to finish it."""
 
 STREAM_READ_BYTES: Final = 1 * MiB
 """One read of a TCP or unix connection: larger reads make larger batches, and fewer of them."""

@@ -9,13 +9,15 @@ all of them, and sequence numbers that rise by one. A POST with one message is a
 
 Streams come in three kinds, told apart by name:
 
-- `~...` was made up by the edge for a connection. It never comes back, so nothing is remembered of it.
+- `~...` was made up by the edge for a connection, and says when that began. It never comes back, so
+  nothing is remembered of it.
 - `key:...` stands for one `Idempotency-Key`; its only message has the sequence number 0.
 - any other name was chosen by the sender, who numbers its messages: the log drops repeats.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +36,8 @@ Lengths: TypeAlias = npt.NDArray[np.uint32]
 CONNECTION_STREAM = "~"
 KEY_STREAM = "key:"
 NO_META = b"{}"
+OWN_META = "penstock."
+"""Meta whose names begin so is Penstock's own: no sender may set it, and no sink sees it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,25 @@ def encode_meta(meta: Mapping[str, str]) -> bytes:
     if len(encoded) > MAX_META_BYTES:
         raise InvalidMessage(f"meta takes {len(encoded)} bytes; the limit is {MAX_META_BYTES}")
     return encoded
+
+
+def connection_stream() -> str:
+    """A new name for a stream that begins now: `~`, the second in hexadecimal, and chance.
+
+    The second is there so that a message can be found by its id: it was stored at that time or later.
+    """
+    return f"{CONNECTION_STREAM}{int(time.time()):08x}{secrets.token_hex(6)}"
+
+
+def began_s(stream: str) -> int | None:
+    """When a stream of `connection_stream` began, by the clock; None for another's name."""
+    digits = stream[1:9]
+    if not stream.startswith(CONNECTION_STREAM) or len(stream) != 21:
+        return None
+    try:
+        return int(digits, 16)
+    except ValueError:
+        return None
 
 
 def check_sender_stream(name: str) -> str:

@@ -20,10 +20,14 @@ from penstock.log.embedded import EmbeddedLog
 
 
 class Edge:
-    """A running edge process with one receiver called `in`, writing to the topic `t`."""
+    """A running edge process with one receiver called `in`, writing to the topic `t`.
+
+    `table` and `payloads` give what was stored since `begin_anew`: tests can share a process.
+    """
 
     def __init__(self, data_dir: Path, module: str, options: dict[str, Any], **more: Any) -> None:
         self.data_dir = data_dir
+        self.log_path = data_dir / "edge.log"
         self.log = EmbeddedLog(data_dir)
         self.topic = TopicName.parse("t")
         self.log.create(self.topic, TopicConfig())
@@ -34,26 +38,36 @@ class Edge:
             process=0,
             processes=1,
             receivers=[receiver],
-            stop_timeout_s=10.0,
+            stop_timeout_s=more.pop("stop_timeout_s", 10.0),
             max_pending_bytes=more.pop("max_pending_bytes", 64 << 20),
             log_level="info",
             log_format="plain",
         )
         assert not more
+        self._begin = 0
         self.start()
 
+    def begin_anew(self) -> None:
+        reader = self.log.reader(self.topic, 0)
+        self._begin = reader.end()
+        reader.close()
+
     def start(self) -> None:
+        message = self.start_and_hear()
+        assert message["type"] == "ready", message
+        self.address: str = message["addresses"]["in"]
+
+    def start_and_hear(self) -> dict[str, Any]:
+        """What the process says when it has recovered: that it is ready, or why it is not."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "penstock.edge", "--control", str(theirs.fileno())]
-        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
-        theirs.close()
+        with open(self.log_path, "ab") as lines, theirs:
+            self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stderr=lines)
         self.control = ours
         self.control.settimeout(60)
         self.say({"type": "plan", "plan": self._plan.to_json()})
         assert self.hear()["type"] == "recovering"
-        message = self.hear()
-        assert message["type"] == "ready", message
-        self.address: str = message["addresses"]["in"]
+        return self.hear()
 
     def say(self, message: dict[str, Any]) -> None:
         body = json.dumps(message).encode()
@@ -87,14 +101,14 @@ class Edge:
 
     def table(self) -> pa.Table:
         reader = self.log.reader(self.topic, 0)
-        return pa.Table.from_batches(list(reader.read(0)), SCHEMA)
+        return pa.Table.from_batches(list(reader.read(self._begin)), SCHEMA)
 
     def payloads(self) -> list[bytes]:
         found: list[bytes] = self.table().column("payload").to_pylist()
         return found
 
     def wait_for(self, count: int) -> list[bytes]:
-        assert self.log.reader(self.topic, 0).wait(count - 1, 30)
+        assert self.log.reader(self.topic, 0).wait(self._begin + count - 1, 30)
         return self.payloads()
 
     def kill(self) -> None:
@@ -110,6 +124,14 @@ class Edge:
         return code
 
 
+def _end(one: Edge) -> None:
+    if one.process.poll() is None:
+        one.kill()
+    printed = one.log_path.read_text()
+    assert "Traceback" not in printed, printed
+    assert "Task exception" not in printed, printed
+
+
 @pytest.fixture
 def edge(tmp_path: Path) -> Iterator[Callable[..., Edge]]:
     started: list[Edge] = []
@@ -121,5 +143,18 @@ def edge(tmp_path: Path) -> Iterator[Callable[..., Edge]]:
 
     yield start
     for one in started:
-        if one.process.poll() is None:
-            one.kill()
+        _end(one)
+
+
+@pytest.fixture(scope="session")
+def _usual_web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
+    one = Edge(tmp_path_factory.mktemp("web"), "receiver.http", {"bind": "127.0.0.1:0"})
+    yield one
+    _end(one)
+
+
+@pytest.fixture
+def web(_usual_web: Edge) -> Edge:
+    """An HTTP receiver with nothing but defaults, the same process for all tests that only ask it."""
+    _usual_web.begin_anew()
+    return _usual_web

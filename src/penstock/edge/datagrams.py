@@ -8,7 +8,6 @@ Nobody can be pushed back: while the disk is behind datagrams are dropped, and c
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 import time
 from collections import OrderedDict
@@ -23,9 +22,11 @@ from penstock.edge.intake import Intake
 from penstock.errors import InvalidMessage
 from penstock.interceptors.chain import Chain
 from penstock.limits import DATAGRAMS_A_TURN, MAX_UDP_STREAMS
-from penstock.message import CONNECTION_STREAM, Batch
+from penstock.message import Batch, connection_stream
 
 _SO_RCVBUFFORCE = 33
+_LAST_TURNS = 64
+"""At a stop: more than any receive buffer holds, and still an end if the senders go on."""
 log = logs.get("edge")
 
 
@@ -41,8 +42,6 @@ class DatagramReceiver:
         self._intake = intake
         self._chain = make_chain()
         self._max_bytes = max_datagram_bytes
-        # Each sender is a stream of this process; a restart must not give its numbers out again.
-        self._life = secrets.token_hex(4)
         self._streams: OrderedDict[Any, tuple[str, int]] = OrderedDict()
         self._loop = asyncio.get_running_loop()
         self._stopped = False
@@ -53,14 +52,24 @@ class DatagramReceiver:
     def stop(self) -> None:
         """Take what the kernel has already received, then no more."""
         if not self._stopped:
-            self._readable()
+            for _ in range(_LAST_TURNS):
+                if self._readable() < DATAGRAMS_A_TURN:
+                    break
             self._stopped = True
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
 
     abort = stop
 
-    def _readable(self) -> None:
+    @property
+    def idle(self) -> bool:
+        return True
+
+    def give_up(self) -> None:
+        """Senders of datagrams wait for nothing."""
+
+    def _readable(self) -> int:
+        """Take what is there, up to a turn's worth; says how many datagrams that were."""
         receive = self._sock.recvfrom
         limit = self._max_bytes + 1
         by_sender: dict[Any, list[bytes]] = {}
@@ -79,6 +88,7 @@ class DatagramReceiver:
                 queue.append(data)
         for sender, datagrams in by_sender.items():
             self._take(sender, datagrams)
+        return sum(map(len, by_sender.values()))
 
     def _take(self, sender: Any, datagrams: list[bytes]) -> None:
         counters = self._intake.counters
@@ -120,7 +130,7 @@ class DatagramReceiver:
             return known
         if len(self._streams) >= MAX_UDP_STREAMS:
             self._streams.popitem(last=False)
-        return CONNECTION_STREAM + self._life + secrets.token_hex(6), 0
+        return connection_stream(), 0
 
 
 def ask_for_buffer(sock: socket.socket, size_bytes: int) -> None:

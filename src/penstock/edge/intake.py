@@ -7,6 +7,7 @@ partition remembers its numbers. If another process owns that one, the batch is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from xxhash import xxh3_64_intdigest
@@ -16,6 +17,8 @@ from penstock.log import Writer
 from penstock.log.embedded.appends.forwarder import Forwarder
 from penstock.log.interface import Appended, Done
 from penstock.message import Batch
+
+Resume = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -31,13 +34,41 @@ class Counters:
     refused: int = 0
 
 
+class Queue:
+    """Those who wait for the disk to catch up. One for all intakes of a process: they may share
+    partitions, so that what one has stored is what another has waited for."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[Intake, dict[Resume, None]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def join(self, intake: Intake, resume: Resume) -> None:
+        self._waiting.setdefault(intake.peer, (intake, {}))[1][resume] = None
+
+    def leave(self, intake: Intake, resume: Resume) -> None:
+        if intake.peer in self._waiting:
+            self._waiting[intake.peer][1].pop(resume, None)
+
+    def move(self) -> None:
+        """Something was stored: let those go on whose partitions have room again."""
+        for intake, waiting in list(self._waiting.values()):
+            if not intake.behind:
+                del self._waiting[intake.peer]
+                for resume in waiting:
+                    resume()
+
+
 @dataclass(slots=True)
 class Intake:
     peer: str
+    topic: str
     partitions: int
     writers: dict[int, Writer]  # by partition; only those that this process owns
     max_pending_bytes: int
     others: dict[int, Forwarder] = field(default_factory=dict)  # the other partitions
+    queue: Queue = field(default_factory=Queue)
     counters: Counters = field(default_factory=Counters)
 
     @property
@@ -48,26 +79,29 @@ class Intake:
             other.pending_bytes > limit for other in self.others.values()
         )
 
-    def submit(self, batch: Batch, done: Done) -> None:
-        """Queue a batch. `done` is called once it is durable or refused, never before returning,
-        and passes the result on to `settled`."""
+    def submit(self, batch: Batch, done: Done) -> int:
+        """Queue a batch; says to which partition it goes. `done` is called once it is durable or
+        refused, never before returning, and passes the result on to `settled`."""
+        partition = self.partition_of(batch)
         counters = self.counters
         counters.recv += batch.count
         counters.recv_bytes += len(batch.payload)
-        self.writer_of(batch).submit(batch, done)
+        (self.writers.get(partition) or self.others[partition]).submit(batch, done)
+        return partition
 
     def settled(self, count: int, result: Appended | PenstockError) -> None:
         if isinstance(result, Appended):
             self.counters.out += count - result.repeats
         else:
             self.counters.err += count
+        if self.queue:
+            self.queue.move()
 
-    def writer_of(self, batch: Batch) -> Writer | Forwarder:
-        if len(self.writers) == 1 and self.partitions == 1:
-            return next(iter(self.writers.values()))
+    def partition_of(self, batch: Batch) -> int:
+        if self.partitions == 1:
+            return 0
         place = xxh3_64_intdigest(f"{batch.peer}/{batch.stream}".encode())
         if not batch.numbered:
             owned = list(self.writers)
-            return self.writers[owned[place % len(owned)]]
-        partition = place % self.partitions
-        return self.writers.get(partition) or self.others[partition]
+            return owned[place % len(owned)]
+        return place % self.partitions

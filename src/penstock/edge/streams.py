@@ -7,9 +7,8 @@ window tells the sender. With `reply: status` every message is answered with a l
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from penstock.edge.intake import Intake
 from penstock.errors import InvalidMessage, PenstockError
@@ -17,7 +16,7 @@ from penstock.interceptors.chain import Chain
 from penstock.interceptors.interface import Payloads
 from penstock.limits import STREAM_READ_BYTES
 from penstock.log.interface import Appended
-from penstock.message import CONNECTION_STREAM, Batch
+from penstock.message import Batch, connection_stream
 
 _SWEEP_S = 1.0
 
@@ -63,6 +62,13 @@ class StreamReceiver:
         for connection in list(self.connections):
             connection.finish()
 
+    @property
+    def idle(self) -> bool:
+        return not self.connections
+
+    def give_up(self) -> None:
+        """Nothing is waited for here but the disk, and the client that reads its answers."""
+
     def abort(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -71,7 +77,8 @@ class StreamReceiver:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+        pause_s = min(_SWEEP_S, self.options.idle_timeout_s / 4)
+        self._sweeper = loop.call_later(pause_s, self._sweep)
         now = loop.time()
         for connection in list(self.connections):
             connection.check_time(now)
@@ -84,15 +91,16 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._chain = receiver.make_chain()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._stream = CONNECTION_STREAM + secrets.token_hex(8)
+        self._stream = connection_stream()
         self._seq = 0
         self._waiting = 0
-        self._paused = False
+        self._paused = False  # by the disk
+        self._clogged = False  # the client does not read its answers
         self._ended = False
         self._heard_at = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = cast(asyncio.Transport, transport)
         receiver = self._receiver
         if len(receiver.connections) >= receiver.options.max_connections or receiver.stopping:
             self._intake.counters.refused += 1
@@ -128,13 +136,17 @@ class StreamConnection(asyncio.BufferedProtocol):
         if exc is None:
             self._flush()
         self._ended = True
+        self._intake.queue.leave(self._intake, self._resume)
         if self in self._receiver.connections:
             self._receiver.connections.discard(self)
             self._intake.counters.connections -= 1
         self._transport = None
 
     def check_time(self, now: float) -> None:
-        if now - self._heard_at > self._receiver.options.idle_timeout_s and not self._waiting:
+        silent = now - self._heard_at > self._receiver.options.idle_timeout_s
+        if silent and self._clogged:
+            self.abort()
+        elif silent and not self._waiting and not self._paused:
             self._ended = True
             self._close("idle for too long")
 
@@ -142,8 +154,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._ended = True
         if not self._waiting:
             self._close(None)
-        elif self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        else:
+            self._pace()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -187,15 +199,36 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._close(str(result))
         elif self._ended and not self._waiting:
             self._close(None)
-        elif self._paused and not self._intake.behind:
-            self._paused = False
-            transport.resume_reading()
 
     def _press_back(self) -> None:
-        transport = self._transport
-        if self._intake.behind and transport is not None and not transport.is_closing():
+        if self._intake.behind and not self._paused:
             self._paused = True
+            self._intake.queue.join(self._intake, self._resume)
+            self._pace()
+
+    def _resume(self) -> None:
+        """The disk has caught up."""
+        self._paused = False
+        self._heard_at = self._loop.time()
+        self._pace()
+
+    def pause_writing(self) -> None:
+        self._clogged = True
+        self._heard_at = self._loop.time()
+        self._pace()
+
+    def resume_writing(self) -> None:
+        self._clogged = False
+        self._pace()
+
+    def _pace(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._paused or self._clogged or self._ended:
             transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def _close(self, reason: str | None) -> None:
         transport = self._transport

@@ -2,15 +2,17 @@
 
 plan ─► recover every partition it owns ─► listen ─► ready ─► … ─► stop:
 1. stop listening; idle connections close
-2. what was read is made durable, here or by the process that owns its partition, and answered
+2. what was read is made durable, here or by the process that owns its partition, and answered; half
+   a request has a moment to become a whole one
 3. what other processes still send for partitions of this one is made durable
 4. the partitions are released
+
+A second signal skips what is left of steps 2 and 3.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import signal
 import socket
@@ -24,12 +26,13 @@ from penstock import logs
 from penstock.edge.control import Control, PartitionStats, WorkerStats
 from penstock.edge.datagrams import DatagramReceiver, ask_for_buffer
 from penstock.edge.http import HttpReceiver
-from penstock.edge.intake import Intake
+from penstock.edge.intake import Intake, Queue
+from penstock.edge.listening import address_of, bind_tcp, bind_udp, bind_unix, tls_context
 from penstock.edge.plan import EdgePlan, ReceiverPlan
 from penstock.edge.streams import StreamReceiver
 from penstock.errors import ConfigError, PenstockError, Unavailable
 from penstock.interceptors.chain import Chain, chain_factory
-from penstock.limits import LOCK_WAIT_S
+from penstock.limits import HEADER_TIMEOUT_S, LINGER_S, LOCK_WAIT_S, STOP_GRACE_S
 from penstock.log import TopicName
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.embedded.appends.forwarder import Forwarder
@@ -37,19 +40,29 @@ from penstock.log.embedded.appends.server import AppendServer
 from penstock.log.embedded.commits import FSYNC_BUCKETS_S
 from penstock.log.embedded.writer import PartitionWriter
 from penstock.peers.http import HttpReceiverOptions
-from penstock.peers.options import TlsServerOptions
 from penstock.peers.tcp import TcpReceiverOptions
 from penstock.peers.udp import UdpReceiverOptions
 from penstock.peers.unix import UnixReceiverOptions
 
 log = logs.get("edge")
 _BACKLOG = 4096
+_POLL_S = 0.01
 
 
 class Receiver(Protocol):
     def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def abort(self) -> None: ...
+    def stop(self) -> None:
+        """Take no more. What was taken is stored and answered; then its connection closes."""
+
+    @property
+    def idle(self) -> bool:
+        """After `stop`: nobody is left to be answered."""
+
+    def give_up(self) -> None:
+        """Stop waiting for what others have not finished: tell them, and close."""
+
+    def abort(self) -> None:
+        """Close at once."""
 
 
 class Worker:
@@ -60,6 +73,7 @@ class Worker:
         self._intakes: dict[str, Intake] = {}
         self._appends = AppendServer(plan.data_dir, max_pending_bytes=plan.max_pending_bytes)
         self._forwarders: dict[tuple[str, int], Forwarder] = {}
+        self._queue = Queue()
         self._receivers: list[Receiver] = []
         self._servers: list[asyncio.Server] = []
         self._sockets: list[Path] = []
@@ -89,7 +103,12 @@ class Worker:
             if not owned:
                 raise Unavailable(f"{receiver.name}: this process owns no partition of {name}")
             self._intakes[receiver.name] = Intake(
-                receiver.name, partitions, dict(owned), self._plan.max_pending_bytes
+                receiver.name,
+                str(name),
+                partitions,
+                dict(owned),
+                self._plan.max_pending_bytes,
+                queue=self._queue,
             )
 
     async def listen(self) -> None:
@@ -125,29 +144,30 @@ class Worker:
         match plan.module:
             case "receiver.http":
                 http = HttpReceiverOptions.model_validate(plan.options)
-                web = HttpReceiver(http, intake, self._chain(plan, framed=True))
-                return await self._serve(
-                    web, web.connection, _tcp(http.bind, self._shared), http.tls
-                )
+                first = plan.interceptors[0][0] if plan.interceptors else None
+                web = HttpReceiver(http, intake, self._chain(plan, framed=True), first)
+                tls = None if http.tls is None else tls_context(plan.name, http.tls)
+                sock = bind_tcp(http.bind, self._shared)
+                return await self._serve(web, web.connection, sock, tls, http.header_timeout_s)
             case "receiver.tcp":
                 tcp = TcpReceiverOptions.model_validate(plan.options)
                 lines = StreamReceiver(tcp, intake, self._chain(plan, framed=False))
-                return await self._serve(
-                    lines, lines.connection, _tcp(tcp.bind, self._shared), tcp.tls
-                )
+                tls = None if tcp.tls is None else tls_context(plan.name, tcp.tls)
+                sock = bind_tcp(tcp.bind, self._shared)
+                return await self._serve(lines, lines.connection, sock, tls)
             case "receiver.udp":
                 udp = UdpReceiverOptions.model_validate(plan.options)
-                sock = _udp(udp.bind, self._shared)
+                sock = bind_udp(udp.bind, self._shared)
                 return self._drain(sock, plan, udp.recv_buffer_bytes, udp.max_datagram_bytes)
             case "receiver.unix":
                 unix = UnixReceiverOptions.model_validate(plan.options)
                 stream = unix.mode == "stream"
-                sock = _unix(Path(unix.path), stream=stream, permissions=unix.permissions)
+                sock = bind_unix(Path(unix.path), stream=stream, permissions=unix.permissions)
                 self._sockets.append(Path(unix.path))
                 if not stream:
                     return self._drain(sock, plan, unix.recv_buffer_bytes, unix.max_datagram_bytes)
                 local = StreamReceiver(unix, intake, self._chain(plan, framed=False))
-                return await self._serve(local, local.connection, sock, None)
+                return await self._serve(local, local.connection, sock)
         raise ConfigError(f"{plan.name}: {plan.module} is not there yet in this version")
 
     @property
@@ -162,18 +182,24 @@ class Worker:
         receiver: Receiver,
         connection: Callable[[], Any],
         sock: socket.socket,
-        tls: TlsServerOptions | None,
+        tls: ssl.SSLContext | None = None,
+        handshake_s: float = HEADER_TIMEOUT_S,
     ) -> str:
         loop = asyncio.get_running_loop()
-        context = None if tls is None else _tls(tls)
         if sock.family == socket.AF_UNIX:
             server = await loop.create_unix_server(connection, sock=sock, backlog=_BACKLOG)
         else:
-            server = await loop.create_server(connection, sock=sock, backlog=_BACKLOG, ssl=context)
+            server = await loop.create_server(
+                connection,
+                sock=sock,
+                backlog=_BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else handshake_s,
+            )
         self._servers.append(server)
         self._receivers.append(receiver)
         receiver.start()
-        return _text(sock)
+        return address_of(sock)
 
     def _drain(
         self, sock: socket.socket, plan: ReceiverPlan, buffer_bytes: int, max_bytes: int
@@ -184,24 +210,47 @@ class Worker:
         )
         self._receivers.append(receiver)
         receiver.start()
-        return _text(sock)
+        return address_of(sock)
 
     # --- Stop -----------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
+    async def stop(self, hurry: asyncio.Event) -> bool:
+        """Whether everyone was served to the end; `hurry` cuts it short."""
         for server in self._servers:
             server.close()
         for receiver in self._receivers:
             receiver.stop()
+        grace_s = min(STOP_GRACE_S, self._plan.stop_timeout_s / 2)
+        if not await self._idle(grace_s, hurry):
+            for receiver in self._receivers:
+                receiver.give_up()
+        served = await self._idle(LINGER_S, hurry)
+        hurried = asyncio.create_task(hurry.wait())
+        settled = asyncio.create_task(self._settle())
+        await asyncio.wait({settled, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        settled.cancel()
+        self.close()
+        return served
+
+    async def _settle(self) -> bool:
         for writer in self._writers.values():
             await writer.drain()
         for forwarder in self._forwarders.values():
             await forwarder.drain()
             forwarder.close()
         await self._appends.stop()
-        # Answers are on their way once the transports have taken them: give the loop a turn.
-        await asyncio.sleep(0)
-        self.close()
+        return True
+
+    async def _idle(self, timeout_s: float, hurry: asyncio.Event) -> bool:
+        """Wait until all connections have ended; False if they have not in this time."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while not all(receiver.idle for receiver in self._receivers):
+            if hurry.is_set() or loop.time() > end:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
 
     def close(self) -> None:
         for receiver in self._receivers:
@@ -254,82 +303,6 @@ def _rss_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def _bind(kind: socket.SocketKind, address: Any, shared: bool) -> socket.socket:
-    found = socket.getaddrinfo(
-        address.host or None, address.port, type=kind, flags=socket.AI_PASSIVE
-    )
-    family, _, _, _, where = found[0]
-    sock = socket.socket(family, kind)
-    try:
-        if kind == socket.SOCK_STREAM:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind(where)
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def _tcp(address: Any, shared: bool) -> socket.socket:
-    return _bind(socket.SOCK_STREAM, address, shared)
-
-
-def _udp(address: Any, shared: bool) -> socket.socket:
-    return _bind(socket.SOCK_DGRAM, address, shared)
-
-
-def _unix(path: Path, *, stream: bool, permissions: int) -> socket.socket:
-    """A listening path. What a dead process left there is replaced; a live one is not."""
-    kind = socket.SOCK_STREAM if stream else socket.SOCK_DGRAM
-    if path.is_socket():
-        with socket.socket(socket.AF_UNIX, kind) as probe:
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink()
-            else:
-                raise Unavailable(f"{path} is in use by another process")
-    sock = socket.socket(socket.AF_UNIX, kind)
-    before = os.umask(0o777 & ~permissions)
-    try:
-        sock.bind(str(path))
-    except OSError:
-        sock.close()
-        raise
-    finally:
-        os.umask(before)
-    sock.setblocking(False)
-    return sock
-
-
-def _tls(options: TlsServerOptions) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    newest = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-    context.minimum_version = newest[options.min_version]
-    password = options.key_password.get_secret_value() if options.key_password else None
-    try:
-        context.load_cert_chain(options.cert, options.key.get_secret_value(), password)
-        if options.client_ca is not None:
-            context.load_verify_locations(options.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"TLS: {options.cert} or its key cannot be used: {logs.describe(error)}"
-        ) from None
-    return context
-
-
-def _text(sock: socket.socket) -> str:
-    name = sock.getsockname()
-    if isinstance(name, str):
-        return name
-    host, port = name[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 async def serve(control_fd: int) -> int:
     """The life of a worker: its exit code."""
     control = await Control.open(socket.socket(fileno=control_fd))
@@ -349,16 +322,20 @@ async def serve(control_fd: int) -> int:
         control.close()
         return 1
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, stop.set)
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    loop.add_signal_handler(signal.SIGTERM, on_signal)
+    loop.add_signal_handler(signal.SIGINT, on_signal)
     control.send({"type": "ready", "addresses": worker.addresses})
     listening = asyncio.create_task(_obey(control, worker, stop))
     await stop.wait()
-    await worker.stop()
+    await worker.stop(hurry)
     listening.cancel()
     control.close()
-    return 0
+    return 1 if hurry.is_set() else 0
 
 
 async def _obey(control: Control, worker: Worker, stop: asyncio.Event) -> None:

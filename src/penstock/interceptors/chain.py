@@ -63,11 +63,12 @@ class Chain:
     chain can be used again after an error.
     """
 
-    __slots__ = ("_framed", "_stages", "failed")
+    __slots__ = ("_framed", "_stages", "cuts", "failed")
 
-    def __init__(self, stages: list[Stage], framed: bool) -> None:
+    def __init__(self, stages: list[Stage], framed: bool, cuts: bool) -> None:
         self._stages = stages
         self._framed = framed
+        self.cuts = cuts  # one of them says where payloads begin and end
         self.failed: InvalidMessage | None = None
 
     @property
@@ -148,12 +149,14 @@ def chain_factory(specs: Iterable[Spec], framed: bool) -> Callable[[], Chain]:
     """Checks the configuration once; each call of the result makes the chain of a new stream."""
     makers: list[Callable[[], Stage]] = []
     each = framed
+    cuts = False
     for name, given in specs:
         built, options = _find(name, given)
         make = partial(built.stage, **options)
         makers.append(partial(_each, built.each, make, framed) if each else make)
-        each = each or built.stage.frames
-    return lambda: Chain([make() for make in makers], framed)
+        cuts = cuts or built.stage.frames
+        each = framed or cuts
+    return lambda: Chain([make() for make in makers], framed, cuts)
 
 
 def _each(each: type[Each], make: Callable[[], Stage], framed: bool) -> Stage:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from penstock.config.address import Address
 from penstock.config.flow import Component, Flow, Missing
+from penstock.edge.listening import tls_context
 from penstock.edge.plan import EdgePlan, ReceiverPlan
 from penstock.errors import Unavailable
 from penstock.flow.topics import make_topic
 from penstock.log.interface import Log
 from penstock.log.names import TopicName
+from penstock.peers.options import TlsServerOptions
 from penstock.supervisor.addresses import Ports
 
 
@@ -52,7 +54,11 @@ def settle_topics(flow: Flow, receivers: tuple[Component, ...], engine: Log) -> 
 def edge_plans(
     flow: Flow, receivers: tuple[Component, ...], partitions: dict[str, int], ports: Ports
 ) -> list[EdgePlan]:
-    """One plan a process, with every address settled."""
+    """One plan a process, with every address settled. ConfigError if a TLS key cannot be used."""
+    for one in receivers:
+        tls = getattr(one.options, "tls", None)
+        if isinstance(tls, TlsServerOptions):
+            tls_context(one.name, tls)
     spread = {one.name: _processes(flow, one, partitions) for one in receivers}
     processes = max(spread.values())
     planned = [(spread[one.name], _receiver(one, ports, processes > 1)) for one in receivers]
