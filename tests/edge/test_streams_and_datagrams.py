@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,3 +94,40 @@ def test_unix_sockets_take_streams_and_datagrams(edge: Start, tmp_path: Path) ->
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"c\nd", path)
     assert grams.wait_for(3) == [b"a", b"b", b"c\nd"]
+
+
+def test_a_disk_that_is_behind_holds_senders_back_and_loses_nothing(edge: Start) -> None:
+    tcp = edge("receiver.tcp", interceptors=LINES, max_pending_bytes=0)
+
+    def send(name: str) -> None:
+        with tcp.connect() as sock:
+            for number in range(3000):
+                # Cut within lines: a read may then complete none, while the others keep the disk busy.
+                sock.sendall(f"{name} ".encode())
+                sock.sendall(b"%d\n" % number)
+
+    senders = [threading.Thread(target=send, args=(name,)) for name in "abcd"]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    stored = tcp.wait_for(12_000)
+    for name in b"abcd":
+        own = [line for line in stored if line[0] == name]
+        assert own == [b"%c %d" % (name, number) for number in range(3000)]
+
+
+def test_a_sender_that_does_not_read_its_answers_is_not_read_from(edge: Start) -> None:
+    options = {"bind": "127.0.0.1:0", "reply": "status"}
+    tcp = edge("receiver.tcp", options, interceptors=LINES)
+    with tcp.connect() as sock:
+        sock.settimeout(2)
+        line, sent = b"x" * 99 + b"\n", 0
+        with contextlib.suppress(TimeoutError):
+            while True:
+                sent += sock.send(line * 100)
+        sock.settimeout(30)
+        sock.shutdown(socket.SHUT_WR)
+        answers = sum(1 for line in sock.makefile("rb") if line.startswith(b"new "))
+    # What may be left of a cut line is a message at the end of its stream.
+    assert answers == -(-sent // len(line)) == len(tcp.payloads())
