@@ -48,6 +48,7 @@ class ActiveSegment:
         self.opened_s = time.monotonic()
         self._append_us = 0
         self._filled_to = 0
+        self._last_size = 0
         self.corrupt: list[CorruptBatch] = []
 
     # --- Recovery: see the module's `__init__` for the rules -----------------------------------
@@ -132,8 +133,8 @@ class ActiveSegment:
         self.end = end
         self.frames += frames
         self._append_us = append_us
+        self._last_size = size
         self._publish()
-        self._fill_ahead(size)
         return took_s
 
     def is_full(self, segment_bytes: int, segment_age_s: float) -> bool:
@@ -194,9 +195,13 @@ class ActiveSegment:
             os.ftruncate(self._fd, self.position)
         self._filled_to = self.position
 
-    def _fill_ahead(self, size: int) -> None:
-        """Keep zeros ahead of small commits. Losing the race with a full disk costs only speed."""
-        if size > _SMALL_COMMIT_BYTES or self.position + 2 * size <= self._filled_to:
+    def fill_ahead(self) -> None:
+        """Keep zeros ahead of small commits. Losing the race with a full disk costs only speed.
+
+        Apart from `write`, so that whoever waits for that need not wait for this.
+        """
+        size = self._last_size
+        if not size or size > _SMALL_COMMIT_BYTES or self.position + 2 * size <= self._filled_to:
             return
         start = max(self.position, self._filled_to)
         stop = start + PREALLOCATE_BYTES

@@ -131,6 +131,8 @@ class PartitionWriter:
             except OSError as error:
                 failure = error
             self._settle(group, failure)
+            if failure is None:
+                self._segment.fill_ahead()
 
     def seal(self, *, least_frames: int = 1) -> None:
         """Close the active segment, so that it can be re-packed, if it has that many frames."""
@@ -254,6 +256,8 @@ class PartitionWriter:
                 self._loop.call_soon_threadsafe(self._settled, group, failure)
             except RuntimeError:  # the loop is closed: nobody is left to tell
                 return
+            if failure is None:
+                self._segment.fill_ahead()
 
     def _settled(self, group: Group, failure: OSError | None) -> None:
         self._busy = False
