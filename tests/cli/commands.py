@@ -33,7 +33,11 @@ class Result:
 
 
 def penstock(
-    *arguments: str, cwd: Path, stdin: bytes = b"", env: dict[str, str] | None = None
+    *arguments: str,
+    cwd: Path,
+    stdin: bytes = b"",
+    env: dict[str, str] | None = None,
+    timeout_s: float = WAIT_S,
 ) -> Result:
     """Run a command in a pipe, to its end."""
     done = subprocess.run(
@@ -41,7 +45,7 @@ def penstock(
         cwd=cwd,
         input=stdin,
         capture_output=True,
-        timeout=WAIT_S,
+        timeout=timeout_s,
         env=env or clean_environment(),
         check=False,
     )

@@ -184,6 +184,13 @@ class Receipts:
         rows = self._ask("SELECT status, count(*) FROM exceptions GROUP BY status")
         return {Status(status): count for status, count in rows}
 
+    def parked(self) -> dict[str, int]:
+        """How many messages wait for each sink."""
+        found: dict[str, int] = {}
+        for sink, start, bits in self._ask("SELECT sink, start, bits FROM parked"):
+            found[sink] = found.get(sink, 0) + len(unpack(start, bits))
+        return found
+
     # --- Writing: everything may be repeated ----------------------------------------------------
 
     def settle(
