@@ -335,3 +335,6 @@ REPLY_BYTES: Final = 64 * KiB
 HTTP_BATCH_EVENTS: Final = 1000
 HTTP_BATCH_BYTES: Final = 1 * MiB
 """Events in one request of an HTTP sink with `batch`: what most servers take, and are quick to answer."""
+
+APPEND_CHUNK_BYTES: Final = 16 * MiB
+"""(default) What a topic sink appends at once when it commits, in payloads: it is copied in memory."""

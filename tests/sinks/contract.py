@@ -40,6 +40,12 @@ def prepare(sink: Sink, txn: Txn, *payloads: bytes, partition: int = 0, attempt:
     return prepared.token
 
 
+def kill_in(sink: Sink, work: Callable[[], object], fault: str) -> int:
+    """As `in_child`; what this process has open for the sink is closed before."""
+    sink.close()
+    return in_child(work, fault)
+
+
 def in_child(work: Callable[[], object], fault: str) -> int:
     """Run it in a process of its own, which is killed at a fault point (`name`, or `name:2` the second
     time); what it was ended with: 0, 1, or minus the signal."""
@@ -215,14 +221,14 @@ class ExactlyOnceContract(SinkContract):
 
     def test_a_kill_at_any_step_of_an_attempt_leaves_nothing_to_see(self, sink: Sink) -> None:
         for point in self.prepare_points:
-            assert in_child(lambda: prepare(sink, FIRST, b"a", b"b"), point) == -signal.SIGKILL
+            assert kill_in(sink, lambda: prepare(sink, FIRST, b"a", b"b"), point) == -signal.SIGKILL
             assert self.seen(sink) == [], point
             assert sink.uncommitted(COORDINATOR) == [FIRST], point
             sink.abort(FIRST)
             assert self.litter(sink) == [], point
         # A dead process has used the same partition and attempt: no matter.
         for point in self.prepare_points[-1:]:
-            assert in_child(lambda: prepare(sink, FIRST, b"a", b"b"), point) == -signal.SIGKILL
+            assert kill_in(sink, lambda: prepare(sink, FIRST, b"a", b"b"), point) == -signal.SIGKILL
         sink.commit(FIRST, [prepare(sink, FIRST, b"a", b"b")])
         assert self.seen(sink) == [b"a", b"b"]
         assert self.litter(sink) == []
@@ -236,10 +242,10 @@ class ExactlyOnceContract(SinkContract):
                 prepare(sink, txn, b"%d.a" % number, b"%d.b" % number, partition=0, attempt=1),
                 prepare(sink, txn, b"%d.c" % number, partition=1),
             ]
-            assert in_child(lambda: sink.commit(txn, tokens), point) == -signal.SIGKILL  # noqa: B023
+            assert kill_in(sink, lambda: sink.commit(txn, tokens), point) == -signal.SIGKILL  # noqa: B023
             assert b"never" not in self.seen(sink), point
             # And killed again at the same step, if the second time leads there.
-            in_child(lambda: sink.commit(txn, tokens), point)  # noqa: B023
+            kill_in(sink, lambda: sink.commit(txn, tokens), point)  # noqa: B023
             sink.commit(txn, tokens)
             expected += [b"%d.a" % number, b"%d.b" % number, b"%d.c" % number]
             assert self.seen(sink) == expected, point
@@ -249,7 +255,7 @@ class ExactlyOnceContract(SinkContract):
     def test_a_kill_in_an_abort_is_mended_by_another(self, sink: Sink) -> None:
         for attempt in range(3):
             prepare(sink, FIRST, b"a", attempt=attempt)
-        in_child(lambda: sink.abort(FIRST), "staging.removed:2")
+        kill_in(sink, lambda: sink.abort(FIRST), "staging.removed:2")
         sink.abort(FIRST)
         assert sink.uncommitted(COORDINATOR) == []
         assert self.seen(sink) == []

@@ -16,6 +16,7 @@ from penstock.sinks.connections import Target
 from penstock.sinks.framing import Framing
 from penstock.sinks.interface import Poisoned, Sink, SinkUnavailable
 from penstock.sinks.stream import StreamSink
+from tests.edge.conftest import Edge
 
 from .conftest import Authority
 from .contract import FIRST, SECOND, SinkContract
@@ -258,3 +259,24 @@ def test_tls_to_somebody_else_is_refused(authority: Authority) -> None:
     with pytest.raises(SinkUnavailable, match="certificate"):
         sink.probe()
     server.close()
+
+
+# --- One Penstock to another ---
+
+
+def test_a_receiver_of_ours_answers_for_what_it_has_stored(tmp_path: Path) -> None:
+    edge = Edge(
+        tmp_path,
+        "receiver.tcp",
+        {"bind": "127.0.0.1:0", "reply": "status"},
+        interceptors=[("lines", {})],
+    )
+    try:
+        sink = StreamSink(Target("out", Address.parse(edge.address), 10.0), LINES, "status")
+        sent = [b"%d" % number for number in range(2500)]
+        send(sink, *sent[:1200])
+        send(sink, *sent[1200:])
+        assert edge.payloads() == sent, "answered means stored: nothing to wait for"
+        sink.close()
+    finally:
+        edge.stop()

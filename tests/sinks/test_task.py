@@ -163,16 +163,6 @@ def test_rows_are_counted_by_where_they_came_from() -> None:
     assert found == [("t", 0, 3, 5), ("u", 3, 1, 7)]
 
 
-def test_a_replay_goes_only_where_it_is_wanted() -> None:
-    a, b, ab = Memory("a"), Memory("b"), Memory("ab")
-    batch = for_sinks(events(b"0", b"0", b"0", meta={"penstock.only": "a,c"}), ["a", "b", "ab"])
-    plain = for_sinks(events(b"1", b"1", b"1", seq=9), ["a", "b", "ab"])
-    mixed = pa.Table.from_batches([batch, plain]).combine_chunks().to_batches()
-    rows = run(mixed, a, b, ab)
-    assert (a.taken, b.taken, ab.taken) == ([b"0", b"1"], [b"1"], [b"1"])
-    assert exceptions(rows) == []
-
-
 @pytest.mark.parametrize("names_them", [True, False])
 def test_poison_is_found_and_the_rest_goes_through_in_order(names_them: bool) -> None:
     payloads = [b"%d" % number for number in range(100)]

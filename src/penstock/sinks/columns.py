@@ -39,11 +39,16 @@ def pieces(events: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
 
 def without_own_meta(events: pa.RecordBatch) -> pa.RecordBatch:
     """The events as the outside may see them."""
+    return without_meta(events, OWN_PREFIX)
+
+
+def without_meta(events: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
+    """The events without the meta whose keys begin like this."""
     meta = cast("pa.MapArray", events.column("meta"))
     ends = meta.offsets.to_numpy()
     first, count = int(ends[0]), int(ends[-1] - ends[0])
     keys = meta.keys.slice(first, count)
-    own = pc.starts_with(keys, pattern=OWN_PREFIX).to_numpy(zero_copy_only=False)
+    own = pc.starts_with(keys, pattern=prefix).to_numpy(zero_copy_only=False)
     if not own.any():
         return events
     kept = ~own

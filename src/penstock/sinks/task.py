@@ -2,8 +2,7 @@
 
 Runs inside Spark's tasks (`mapInArrow`), and knows nothing of Spark:
 
-1. Rows that ended on their way become exceptions. The others are split by sink, and rows of a replay
-   (`penstock.only`) are left out where they are not wanted.
+1. Rows that ended on their way become exceptions. The others are split by sink.
 2. Each sink is given its rows. A sink that can never take an event (Poisoned) goes on without it; the
    event becomes an exception. A sink that is gone (SinkUnavailable) is out for this attempt; the others
    do not notice.
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +25,7 @@ from penstock.sinks.columns import as_events, size_of
 from penstock.sinks.interface import Poisoned, Prepared, Sink, SinkTask, SinkUnavailable, Txn
 from penstock.sinks.results import RESULTS, Results
 
-ONLY = "penstock.only"
-"""The meta key of a replay: the sinks that it is for, separated by commas."""
-
-__all__ = ["ONLY", "RESULTS", "run_task"]
+__all__ = ["RESULTS", "run_task"]
 
 
 def run_task(
@@ -72,24 +67,12 @@ def _split(batch: pa.RecordBatch, branches: Mapping[str, _Branch], results: Resu
     ended = codes < 0
     if ended.any():
         results.ended(batch.filter(pa.array(ended)))
-    only = _only(batch)
     for code, name in enumerate(names.dictionary.to_pylist()):
         wanted = codes == code
-        if only is not None:
-            excluded = pc.invert(pc.match_substring(only, f",{name},"))
-            wanted &= ~pc.fill_null(excluded, False).to_numpy(zero_copy_only=False)
         if wanted.all():
             branches[name].write(events)
         elif wanted.any():
             branches[name].write(events.filter(pa.array(wanted)))
-
-
-def _only(batch: pa.RecordBatch) -> Any:
-    """`,a,b,` for the rows of a replay, null for the others; None if there is no replay."""
-    meta = batch.column("meta")
-    if not pc.any(pc.equal(meta.keys, ONLY)).as_py():
-        return None
-    return pc.binary_join_element_wise(",", pc.map_lookup(meta, ONLY, "first"), ",", "")
 
 
 class _Branch:

@@ -1,8 +1,15 @@
 """`sink.topic`: events appended to a topic, in the same transaction as everything else.
 
 Tasks stage Arrow files below the data directory, with the partition that each event is for. `commit` appends
-them, all of a partition at once, with `append_rows`: (coordinator and sink, number of the transaction) makes
-a repeat a no-op, so a crash anywhere in between only repeats no-ops.
+them to one partition after another with `append_rows`, in parts of a size that fits in memory. Producer and
+number make a repeat a no-op, so a crash anywhere in between only repeats no-ops:
+
+- the producer is the coordinator and the sink,
+- the number is that of the transaction, followed by that of the part (`PARTS_BITS` of it).
+
+What is in which part follows from the tokens alone, which carry the size that was in force; so it is the same
+whoever commits. A coordinator whose transactions start over at 0 must take another name: its numbers would be
+taken for repeats.
 
 The same sink serves the flow itself. A *cut* (an internal topic) and a *park* (where events wait for a sink that
 is held back) also keep where the event's origin is, in its meta under `penstock.at`.
@@ -10,11 +17,13 @@ is held back) also keep where the event's origin is, in its meta under `penstock
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +33,13 @@ from xxhash import xxh3_64_intdigest
 
 from penstock import faults
 from penstock.config.options import Guarantee
-from penstock.errors import LogError
+from penstock.errors import LogError, Unavailable
+from penstock.limits import APPEND_CHUNK_BYTES
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.embedded.appends.appender import Appender
 from penstock.log.interface import SCHEMA
 from penstock.log.names import TopicName
-from penstock.sinks.columns import OWN_PREFIX, without_own_meta
+from penstock.sinks.columns import OWN_PREFIX, pieces, size_of, without_meta, without_own_meta
 from penstock.sinks.interface import EVENTS, Prepared, SinkUnavailable, Txn
 from penstock.sinks.staging import Attempt, Staging, Token, decode_tokens, reaching
 
@@ -37,9 +47,12 @@ AT = f"{OWN_PREFIX}at"
 """Meta of an event in a cut or a park: `TOPIC/PARTITION/OFFSET` of its origin."""
 
 ROWS = pa.schema([field for field in SCHEMA if field.name != "offset"])
+PARTS_BITS: Final = 20
+"""A transaction appends at most 2 to this power parts to a partition."""
+
 _TO = "to"
 _STAGED = ROWS.append(pa.field(_TO, pa.int32()))
-_APPEND_S = 60.0
+_APPEND_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,11 @@ class TopicSink:
     parks: bool = False
     """Whether what it takes is still under way: the receipts of its events stay new."""
 
+    append_timeout_s: float = _APPEND_S
+    """How long a commit waits for somebody else to let go of a partition."""
+
+    chunk_bytes: int = APPEND_CHUNK_BYTES
+
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
@@ -62,61 +80,92 @@ class TopicSink:
         return Staging(self.data_dir.absolute() / "staging", f"{kind}.{self.name}")
 
     def task(self, txn: Txn, partition: int, attempt: int) -> TopicTask:
-        with reaching(self.name, self.topic):
+        with self._reaching():
             partitions = EmbeddedLog(self.data_dir).config(TopicName.parse(self.topic)).partitions
             return TopicTask(self, partitions, Attempt(self._staging, txn, partition, attempt))
 
     def commit(self, txn: Txn, tokens: Sequence[bytes]) -> None:
         found = decode_tokens(tokens)
         staging = self._staging
-        with reaching(self.name, self.topic):
+        with self._reaching():
             staging.check(found)
-            rows = self._staged(staging.folder(txn.coordinator), found)
-            if rows is not None:
-                self._append(txn, rows)
+            folder = staging.folder(txn.coordinator)
+            if found and all((folder / name).exists() for one in found for name in one.files):
+                self._append(txn, folder, found)
+            # Otherwise they are being removed, and so have been appended.
             faults.point("topic.appended", sink=self.name, number=txn.number)
             staging.remove(txn)
 
     def abort(self, txn: Txn) -> None:
-        with reaching(self.name, self.topic):
+        with self._reaching():
             self._staging.remove(txn)
 
     def uncommitted(self, coordinator: str) -> list[Txn]:
-        with reaching(self.name, self.topic):
+        with self._reaching():
             return self._staging.uncommitted(coordinator)
 
     def probe(self) -> None:
-        try:
+        with self._reaching():
             EmbeddedLog(self.data_dir).config(TopicName.parse(self.topic))
-        except LogError as error:
-            raise SinkUnavailable(f"sink {self.name}: {error}") from None
 
     def close(self) -> None:
         _close_appenders(str(self.data_dir), self.topic)
 
-    def _staged(self, folder: Path, tokens: Sequence[Token]) -> pa.Table | None:
-        tables = []
-        for token in tokens:
-            for name in token.files:
-                try:
-                    with pa.memory_map(str(folder / name)) as file:
-                        tables.append(pa.ipc.open_stream(file).read_all())
-                except FileNotFoundError:
-                    return None  # removed after it had been appended
-        return pa.concat_tables(tables, promote_options="none") if tables else None
-
-    def _append(self, txn: Txn, rows: pa.Table) -> None:
-        targets = rows.column(_TO)
-        plain = rows.drop_columns([_TO])
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
         try:
-            for partition in sorted(pc.unique(targets).to_pylist()):
-                mine = plain.filter(pc.equal(targets, partition)).unify_dictionaries()
-                [batch] = mine.combine_chunks().to_batches()
-                appender = shared_appender(self.data_dir, self.topic, partition)
-                producer = f"{txn.coordinator}/{self.name}" + ("/park" if self.parks else "")
-                appender.append_rows(batch, producer=producer, number=txn.number)
-        except LogError as error:
-            raise SinkUnavailable(f"sink {self.name}: {error}") from None
+            with reaching(self.name, self.topic):
+                yield
+        except (LogError, Unavailable) as error:
+            raise SinkUnavailable(f"sink {self.name}: {error}") from error
+
+    def _append(self, txn: Txn, folder: Path, tokens: Sequence[Token]) -> None:
+        batches = [batch for token in tokens for batch in _staged(folder, token)]
+        producer = f"{txn.coordinator}/{self.name}" + ("/park" if self.parks else "")
+        chunk_bytes = tokens[0].more["chunk_bytes"]
+        for partition in range(max(token.more["partitions"] for token in tokens)):
+            mine = (_of_partition(batch, partition) for batch in batches)
+            for part, rows in enumerate(_chunks(mine, chunk_bytes)):
+                assert part < 1 << PARTS_BITS
+                number = txn.number << PARTS_BITS | part
+                appender = shared_appender(
+                    self.data_dir, self.topic, partition, timeout_s=self.append_timeout_s
+                )
+                appender.append_rows(rows, producer=producer, number=number)
+                faults.point("topic.stored", sink=self.name, number=txn.number)
+
+
+def _staged(folder: Path, token: Token) -> Iterator[pa.RecordBatch]:
+    """Without reading them: they are mapped."""
+    for name in token.files:
+        with pa.memory_map(str(folder / name)) as file:
+            yield from pa.ipc.open_stream(file)
+
+
+def _of_partition(staged: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+    mine = pc.equal(staged.column(_TO), partition)
+    return staged.filter(mine).drop_columns([_TO])
+
+
+def _chunks(batches: Iterable[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Joined, until they reach a size. Where one ends depends on nothing but what is given."""
+    kept: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            kept.append(batch)
+            size += size_of(batch.column("payload"))
+        if size >= chunk_bytes:
+            yield _joined(kept)
+            kept, size = [], 0
+    if kept:
+        yield _joined(kept)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches, ROWS).unify_dictionaries().combine_chunks()
+    [batch] = table.to_batches()
+    return batch
 
 
 class TopicTask:
@@ -139,7 +188,8 @@ class TopicTask:
             if self._writer is None:
                 self._file = open(self._attempt.create(), "wb")  # noqa: SIM115 - closed in prepare
                 self._writer = pa.ipc.new_stream(self._file, _STAGED, options=_OPTIONS)
-            self._writer.write_batch(staged)
+            for part in pieces(staged, sink.chunk_bytes):
+                self._writer.write_batch(part)
 
     def prepare(self) -> Prepared:
         if self._writer is None:
@@ -149,11 +199,14 @@ class TopicTask:
             self._file.flush()
             self._attempt.sync(self._file.fileno())
             self._file.close()
-            return Prepared(self._attempt.token())
+            return Prepared(
+                self._attempt.token(partitions=self._partitions, chunk_bytes=self._sink.chunk_bytes)
+            )
 
     def abort(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
         self._attempt.remove()
 
 
@@ -161,9 +214,10 @@ _OPTIONS = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionari
 
 
 def with_origin(events: pa.RecordBatch) -> pa.RecordBatch:
-    """The events, with the place of their origin in their meta."""
+    """The events, with the place of their origin in their meta. What else is ours there stays: they are
+    still on their way."""
     count = events.num_rows
-    meta = cast("pa.MapArray", without_own_meta(events).column("meta"))
+    meta = cast("pa.MapArray", without_meta(events, AT).column("meta"))
     ends = meta.offsets.to_numpy()
     first, entries = int(ends[0]), int(ends[-1] - ends[0])
     at = pc.binary_join_element_wise(
@@ -198,28 +252,31 @@ def _partitions(
 
 
 def _hashed(column: Any, count: int) -> npt.NDArray[np.int32]:
-    encoded = pc.dictionary_encode(column)
-    places = [xxh3_64_intdigest(value.as_buffer()) % count for value in encoded.dictionary]
+    encoded = pc.dictionary_encode(column.cast(pa.binary()))
+    places = [xxh3_64_intdigest(value) % count for value in encoded.dictionary.to_pylist()]
     found: npt.NDArray[np.int32] = np.array(places, np.int32)[encoded.indices.to_numpy()]
     return found
 
 
 # Appenders of this process: opening one means recovery, and they give way to whoever wants a partition.
-_appenders: dict[tuple[str, str, int], Appender] = {}
+_appenders: dict[tuple[int, str, str, int], Appender] = {}
 _appenders_lock = threading.Lock()
 
 
-def shared_appender(data_dir: Path, topic: str, partition: int) -> Appender:
+def shared_appender(
+    data_dir: Path, topic: str, partition: int, *, timeout_s: float = _APPEND_S
+) -> Appender:
     """One for all of this process's threads."""
-    key = (str(data_dir), topic, partition)
+    key = (os.getpid(), str(data_dir), topic, partition)
     with _appenders_lock:
         if key not in _appenders:
             log = EmbeddedLog(data_dir)
-            _appenders[key] = log.appender(TopicName.parse(topic), partition, timeout_s=_APPEND_S)
+            name = TopicName.parse(topic)
+            _appenders[key] = log.appender(name, partition, timeout_s=timeout_s)
         return _appenders[key]
 
 
 def _close_appenders(data_dir: str, topic: str) -> None:
     with _appenders_lock:
-        for key in [key for key in _appenders if key[:2] == (data_dir, topic)]:
+        for key in [key for key in _appenders if key[:3] == (os.getpid(), data_dir, topic)]:
             _appenders.pop(key).close()
