@@ -25,6 +25,7 @@ from penstock.limits import BATCH_BYTES, BATCH_ROWS
 from penstock.sinks.interface import Sink, Txn
 from penstock.sinks.results import RESULTS
 from penstock.sinks.task import run_task
+from penstock.spark.columns import COLUMNS
 from penstock.spark.compile import Compiled
 from penstock.spark.ends import Ends
 
@@ -75,6 +76,12 @@ class RunningPiece:
         if self._once:
             write = write.trigger(availableNow=True)
         self._query = write.start()
+
+    def warm_up(self) -> None:
+        """Run a batch of nothing, so that the first message does not wait for code to be compiled and
+        for Python workers to start."""
+        nothing = self._spark.createDataFrame([], COLUMNS).coalesce(1)
+        batch_job(self._compiled.rows(nothing), self._compiled.ends)(_NO_TXN, {}, rest=False)
 
     @property
     def failure(self) -> str | None:
@@ -141,6 +148,7 @@ def batch_job(compiled: DataFrame, ends: Ends | None = None) -> Job:
     return job
 
 
+_NO_TXN = Txn("warm-up", 0)
 RESULTS_SCHEMA = from_arrow_schema(RESULTS)
 
 

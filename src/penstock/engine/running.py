@@ -86,6 +86,8 @@ class Engine:
         if not self._once:
             for running in self._pieces:
                 running.start()
+            for running in self._pieces:
+                running.warm_up()
             self._drainer.start()
 
     def _make_topics(self, planned: Plan) -> None:
