@@ -10,6 +10,8 @@ Importing this package does not import Spark: that takes a second, and most comm
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,7 +21,14 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("penstock")` known to a session, whoever made it."""
+    """Make `format("penstock")` known to a session, whoever made it.
+
+    Spark's Python processes must be able to import Penstock. On the same machine they are told to run this
+    program's Python, unless PYSPARK_PYTHON says otherwise; on a cluster it has to be installed.
+    """
     from penstock.spark.source import PenstockDataSource
 
+    context = spark.sparkContext
+    if (context.master or "").startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
     spark.dataSource.register(PenstockDataSource)

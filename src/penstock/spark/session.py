@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,8 +38,6 @@ def session(master: str | None = None, app: str = "penstock", **conf: str) -> Sp
     """
     os.environ["JAVA_HOME"] = str(find_java().home)
     chosen, cores = chosen_master(master or "local[*]")
-    if cores is not None:  # otherwise workers would run whatever `python3` is on the path
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {**_settings(cores), **conf}
     builder = SparkSession.builder.master(chosen).appName(app)
     for name, value in settings.items():
