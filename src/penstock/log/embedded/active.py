@@ -33,6 +33,8 @@ _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
 _FIRST_AHEAD_BYTES = 128 * 1024
 """Zeros ahead of the first small commit; twice as many each time. Most topics stay small."""
+_NO_ROOM_S = 30.0
+"""After a full disk left no room for zeros, how long to do without them."""
 _SMALL_COMMIT_BYTES = 128 * 1024
 """Commits above this gain nothing from zero-filling: it would write everything twice."""
 
@@ -52,6 +54,7 @@ class ActiveSegment:
         self._filled_to = 0
         self._last_size = 0
         self._ahead = _FIRST_AHEAD_BYTES
+        self._no_room_until_s = 0.0
         self.corrupt: list[CorruptBatch] = []
 
     # --- Recovery: see the module's `__init__` for the rules -----------------------------------
@@ -155,8 +158,9 @@ class ActiveSegment:
         write_durably(path.with_suffix(".prd"), sidecar)
         old_fd, position = self._fd, self.position
         self._create(self.end)
-        os.ftruncate(old_fd, position)
-        os.fsync(old_fd)
+        with contextlib.suppress(OSError):  # zeros that stay at its end are the end, for readers
+            os.ftruncate(old_fd, position)
+            os.fsync(old_fd)
         os.close(old_fd)
         self._publish()
 
@@ -206,6 +210,8 @@ class ActiveSegment:
         size = self._last_size
         if not size or size > _SMALL_COMMIT_BYTES or self.position + 2 * size <= self._filled_to:
             return
+        if time.monotonic() < self._no_room_until_s:
+            return
         start = max(self.position, self._filled_to)
         stop = start + self._ahead
         self._ahead = min(2 * self._ahead, PREALLOCATE_BYTES)
@@ -215,6 +221,8 @@ class ActiveSegment:
             os.fdatasync(self._fd)
         except OSError:
             self._cut_back()
+            # Or a nearly full disk would be filled up and emptied again with every commit.
+            self._no_room_until_s = time.monotonic() + _NO_ROOM_S
             return
         self._filled_to = stop
 
@@ -249,6 +257,10 @@ def write_durably(path: Path, data: bytes) -> None:
     try:
         _write_all(fd, [data], 0)
         os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
     finally:
         os.close(fd)
     os.rename(temporary, path)

@@ -26,7 +26,7 @@ from penstock.log.embedded.segment import (
     segment_header,
     segment_path,
 )
-from penstock.log.embedded.writer import PartitionWriter
+from penstock.log.embedded.writer import PartitionWriter, explain
 from penstock.log.interface import PartitionInfo, Retention, TopicConfig, TopicInfo
 from penstock.log.names import DEFAULT_NAMESPACE, TopicName
 
@@ -47,27 +47,34 @@ class EmbeddedLog:
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = self._catalog_lock()
         try:
-            folder = self._folder(name)
-            if not folder.exists():
-                self._make(folder, config)
-                return True
-            present, seed = self._load(name)
-            if present == config:
-                return False
-            if replace(present, partitions=config.partitions) != config:
-                raise TopicExists(
-                    f"topic {name} exists with other settings: {_difference(present, config)}"
-                )
-            if config.partitions < present.partitions:
-                raise TopicExists(
-                    f"topic {name} has {present.partitions} partitions; partitions may only grow"
-                )
-            for partition in range(present.partitions, config.partitions):
-                _make_partition(folder / f"{partition:04d}", seed)
-            write_durably(folder / "topic.json", _dump(config, seed))
-            return True
+            return self._create(name, config)
+        except OSError as error:
+            raise explain(f"topic {name}", error) from error
         finally:
             lock.release()
+
+    def _create(self, name: TopicName, config: TopicConfig) -> bool:
+        folder = self._folder(name)
+        if not folder.exists():
+            self._make(folder, config)
+            return True
+        present, seed = self._load(name)
+        if present == config:
+            return False
+        if replace(present, partitions=config.partitions) != config:
+            raise TopicExists(
+                f"topic {name} exists with other settings: {_difference(present, config)}"
+            )
+        if config.partitions < present.partitions:
+            raise TopicExists(
+                f"topic {name} has {present.partitions} partitions; partitions may only grow"
+            )
+        for partition in range(present.partitions, config.partitions):
+            # One that a crash or a full disk left half made is not the topic's yet.
+            shutil.rmtree(folder / f"{partition:04d}", ignore_errors=True)
+            _make_partition(folder / f"{partition:04d}", seed)
+        write_durably(folder / "topic.json", _dump(config, seed))
+        return True
 
     def delete(self, name: TopicName) -> None:
         config, _ = self._load(name)

@@ -38,9 +38,11 @@ def keep(folder: Path, seed: int, config: TopicConfig) -> None:
         return
     try:
         sealed = segment_bases(folder)[:-1]
-        for base in sealed:
-            _pack(segment_path(folder, base), base, seed, config.compression)
-        _retain(folder, sealed, seed, config)
+        try:
+            for base in sealed:
+                _pack(segment_path(folder, base), base, seed, config.compression)
+        finally:  # retention may be what makes room on a full disk
+            _retain(folder, sealed, seed, config)
     finally:
         lock.release()
 
@@ -65,10 +67,26 @@ def _pack(path: Path, base: int, seed: int, compression: str) -> None:
         write_durably(index_path(path), encode_index(load_index(path, data, seed), len(data), seed))
         return
     temporary = path.with_name(path.name + ".tmp")
+    try:
+        rows, size = _rewrite(temporary, base, groups, compression, seed)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    os.rename(temporary, path)
+    sync_folder(path.parent)
+    last = frames[-1].header
+    index = Index(np.array(rows, np.int64), last.end, last.append_us, packed=True)
+    write_durably(index_path(path), encode_index(index, size, seed))
+
+
+def _rewrite(
+    path: Path, base: int, groups: list[list[Frame]], compression: str, seed: int
+) -> tuple[list[tuple[int, int, int]], int]:
+    """Write a segment of merged frames; the rows of its index, and its size."""
     rows: list[tuple[int, int, int]] = []
     max_us = -(2**63)
-    with temporary.open("wb") as file:
-        os.chmod(temporary, 0o600)
+    with path.open("wb") as file:
+        os.chmod(path, 0o600)
         file.write(segment_header(base, seed))
         for group in groups:
             for piece in merged(group):
@@ -77,12 +95,7 @@ def _pack(path: Path, base: int, seed: int, compression: str) -> None:
                 file.writelines(piece.encode(None if compression == "none" else compression, seed))
         file.flush()
         os.fsync(file.fileno())
-        size = file.tell()
-    os.rename(temporary, path)
-    sync_folder(path.parent)
-    last = frames[-1].header
-    index = Index(np.array(rows, np.int64), last.end, last.append_us, packed=True)
-    write_durably(index_path(path), encode_index(index, size, seed))
+        return rows, file.tell()
 
 
 def _retain(folder: Path, sealed: list[int], seed: int, config: TopicConfig) -> None:

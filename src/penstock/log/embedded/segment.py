@@ -199,7 +199,9 @@ class Tail:
             if os.fstat(fd).st_size != _TAIL_BYTES:
                 if not writable:
                     raise LogError(f"{folder / 'tail'} is damaged; open the topic for writing once")
-                os.ftruncate(fd, _TAIL_BYTES)
+                # Written, not stretched: storing into a hole of a full disk would be fatal.
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, bytes(_TAIL_BYTES), 0)
             self._map = mmap.mmap(
                 fd, _TAIL_BYTES, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             )

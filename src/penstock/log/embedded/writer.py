@@ -58,6 +58,9 @@ class PartitionWriter:
             self._producers = Producers(producer_ids=config.ids == "producer")
             self._segment = ActiveSegment(folder, seed)
             self._segment.recover(self._producers)
+        except OSError as error:
+            self._lock.release()
+            raise explain(what, error) from error
         except BaseException:
             self._lock.release()
             raise
@@ -311,7 +314,7 @@ class PartitionWriter:
                 self.commits.note(sum(map(len, group.parts)), group.took_s)
         else:
             self._producers.rollback()
-            error = self._explain(failure)
+            error = explain(self._what, failure)
             self._refusal = error
             self._refuse_until_s = time.monotonic() + DISK_RETRY_S
             # After a failed sync nobody knows what the page cache holds: begin a new file.
@@ -325,12 +328,13 @@ class PartitionWriter:
     def _no_rows(self) -> LogError:
         return LogError(f"{self._what} takes its ids from its producer; append batches, not rows")
 
-    def _explain(self, failure: OSError) -> LogError:
-        if failure.errno in _FULL:
-            return LogFull(
-                f"{self._what}: the disk is full ({failure.strerror}); nothing was stored"
-            )
-        return LogError(f"{self._what}: the disk failed ({failure.strerror}); nothing was stored")
+
+def explain(what: str, failure: OSError) -> LogError:
+    """What the disk refused, in the log's terms."""
+    reason = failure.strerror or str(failure)
+    if failure.errno in _FULL:
+        return LogFull(f"{what}: the disk is full ({reason}); nothing was stored")
+    return LogError(f"{what}: the disk failed ({reason}); nothing was stored")
 
 
 def _tell(waiter: Waiter, seq: int, result: Appended | PenstockError) -> None:
