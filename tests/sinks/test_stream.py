@@ -171,11 +171,17 @@ def test_a_reader_that_will_never_say_anything_is_no_problem() -> None:
 
 
 def test_a_talkative_reader_does_not_stop_us() -> None:
+    """Though it waits until somebody listens, which is when the next batch is sent."""
     server = StreamServer(answer=lambda _: b"thank you very much, that was most interesting\n" * 20)
     sink = StreamSink(to(server))
-    for _ in range(5):
-        send(sink, *[b"x" * 10] * 20_000)
-    assert eventually(lambda: len(server.data) == 5 * 20_000 * 11)
+    for _ in range(3):
+        send(sink, *[b"x" * 10] * 5_000)
+
+    def has_read_it_all() -> bool:
+        send(sink, b"and?")
+        return len(server.data) > 3 * 5_000 * 11
+
+    assert eventually(has_read_it_all)
     sink.close()
     server.close()
 
