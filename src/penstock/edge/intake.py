@@ -39,23 +39,23 @@ class Queue:
     partitions, so that what one has stored is what another has waited for."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, tuple[Intake, dict[Resume, None]]] = {}
+        self.waiting: dict[str, tuple[Intake, dict[Resume, None]]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self.waiting)
 
     def join(self, intake: Intake, resume: Resume) -> None:
-        self._waiting.setdefault(intake.peer, (intake, {}))[1][resume] = None
+        self.waiting.setdefault(intake.peer, (intake, {}))[1][resume] = None
 
     def leave(self, intake: Intake, resume: Resume) -> None:
-        if intake.peer in self._waiting:
-            self._waiting[intake.peer][1].pop(resume, None)
+        if intake.peer in self.waiting:
+            self.waiting[intake.peer][1].pop(resume, None)
 
     def move(self) -> None:
         """Something was stored: let those go on whose partitions have room again."""
-        for intake, waiting in list(self._waiting.values()):
+        for intake, waiting in list(self.waiting.values()):
             if not intake.behind:
-                del self._waiting[intake.peer]
+                del self.waiting[intake.peer]
                 for resume in waiting:
                     resume()
 
@@ -100,8 +100,11 @@ class Intake:
     def partition_of(self, batch: Batch) -> int:
         if self.partitions == 1:
             return 0
-        place = xxh3_64_intdigest(f"{batch.peer}/{batch.stream}".encode())
         if not batch.numbered:
-            owned = list(self.writers)
-            return owned[place % len(owned)]
-        return place % self.partitions
+            return self.partition_of_own(batch.stream)
+        return xxh3_64_intdigest(f"{batch.peer}/{batch.stream}".encode()) % self.partitions
+
+    def partition_of_own(self, stream: str) -> int:
+        """Of a stream that the edge made up."""
+        owned = list(self.writers)
+        return owned[xxh3_64_intdigest(f"{self.peer}/{stream}".encode()) % len(owned)]

@@ -16,6 +16,7 @@ from penstock.log.interface import Appended
 from penstock.message import CONNECTION_STREAM, Batch
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CLOSE = "connection: close\r\n"
 _RETRY = b"retry-after: 1\r\n"
 _CODES: dict[type[PenstockError], int] = {LogFull: 507, OutOfOrder: 409}
 
@@ -45,6 +46,14 @@ class Answers:
         return (
             f"{self._accepted}{name}?at={partition}:{result.offset}\r\n"
             f"content-length: {len(body)}\r\n{_connection(opening, keep)}\r\n{body}"
+        ).encode()
+
+    def express(self, stream: str, seq: int, partition: int, offset: int, keep: bool) -> bytes:
+        """The same without a batch, for an opening that keeps the connection."""
+        body = f'{{"id":"{self._peer}/{stream}/{seq}","status":"new"}}'
+        return (
+            f"{self._accepted}{stream}/{seq}?at={partition}:{offset}\r\n"
+            f"content-length: {len(body)}\r\n{'' if keep else _CLOSE}\r\n{body}"
         ).encode()
 
     def accepted(
@@ -114,7 +123,7 @@ class Answers:
 
 def _connection(opening: Opening | None, keep: bool) -> str:
     if not keep:
-        return "connection: close\r\n"
+        return _CLOSE
     return "connection: keep-alive\r\n" if opening is not None and opening.old else ""
 
 

@@ -32,18 +32,18 @@ class Cutter:
     def __init__(self, peer: str, chain: Chain, max_message_bytes: int) -> None:
         self._peer = peer
         self._chain = chain
-        self._plain = chain.is_identity
-        self._longest = min(max_message_bytes, _FRAME_ROOM - _LENGTH_BYTES)
+        self.plain = chain.is_identity
+        self.longest = min(max_message_bytes, _FRAME_ROOM - _LENGTH_BYTES)
 
     def cut(self, post: Post, body: bytes, stream: str, seq: int) -> list[Batch]:
         """`stream` and `seq` are for messages to which the sender gave none."""
         if post.stream is not None:
             stream, seq = post.stream, post.seq
         try:
-            if self._plain and post.framing == "one":
+            if self.plain and post.framing == "one":
                 self._check_length(len(body))
                 return [Batch(self._peer, stream, seq, body, meta=post.encoded_meta)]
-            payloads = Payloads(body) if self._plain else self._chain.feed(body)
+            payloads = Payloads(body) if self.plain else self._chain.feed(body)
             if post.framing in ("event", "events"):
                 return self._events(post, payloads, seq)
             return self._messages(post, self._framed(post, payloads), stream, seq)
@@ -58,8 +58,8 @@ class Cutter:
             return payloads
         body = bytes(payloads.blob)
         if post.framing == "lines":
-            return cut_lines(body, keep_empty=False, max_length=self._longest)
-        return cut_length_prefixed(body, max_length=self._longest)
+            return cut_lines(body, keep_empty=False, max_length=self.longest)
+        return cut_length_prefixed(body, max_length=self.longest)
 
     def _messages(self, post: Post, payloads: Payloads, stream: str, seq: int) -> list[Batch]:
         lengths = payloads.lengths
@@ -97,8 +97,8 @@ class Cutter:
         return batches
 
     def _check_length(self, length: int) -> None:
-        if length > self._longest:
-            raise TooLarge(f"a message has at most {self._longest} bytes; this one has {length}")
+        if length > self.longest:
+            raise TooLarge(f"a message has at most {self.longest} bytes; this one has {length}")
 
 
 def _fitting(batch: Batch) -> list[Batch]:

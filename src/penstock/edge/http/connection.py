@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.edge.http.answer import CONTINUE
 from penstock.edge.http.chunks import ChunkedBody
+from penstock.edge.http.express import Express
 from penstock.edge.http.head import CHUNKED, HEAD_END, TOO_LONG, Refused, check_beginning
 from penstock.edge.http.posting import Answer, Posting, is_plain
 from penstock.edge.http.request import Opening, Post, too_large
@@ -35,6 +36,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._stream = ""
+        self._express: Express
         self._seq = 0
         self._answers: deque[Answer] = deque()
         self._head = bytearray()  # of a head that has come in part
@@ -69,6 +71,7 @@ class HttpConnection(asyncio.Protocol):
         receiver.connections.add(self)
         receiver.intake.counters.connections += 1
         self._stream = connection_stream()
+        self._express = Express(self, self._stream)
         self._deadline = self._loop.time() + self._options.header_timeout_s
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -139,6 +142,11 @@ class HttpConnection(asyncio.Protocol):
                 self._keep_for_later(data)
             elif self._head:
                 self._add_to_head(data)
+            elif (
+                not self._answers and self._opening is None and self._express.take(data, self._seq)
+            ):
+                self._seq += 1
+                self._answers.append(self._express)
             else:
                 self._read(data)
         except Refused as refusal:

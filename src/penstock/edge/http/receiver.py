@@ -8,6 +8,7 @@ from collections.abc import Callable
 from penstock.edge.http.answer import Answers
 from penstock.edge.http.body import Cutter
 from penstock.edge.http.connection import HttpConnection
+from penstock.edge.http.express import is_express
 from penstock.edge.http.head import Refused
 from penstock.edge.http.request import Gate, Opening
 from penstock.edge.intake import Intake
@@ -36,6 +37,7 @@ class HttpReceiver:
         self.stopping = False
         self._gate = Gate(options, _UNDONE_BY.get(first_interceptor or "", ()))
         self._openings: dict[bytes, Opening] = {}
+        self.express: dict[bytes, Opening] = {}
         self._held_bytes = 0
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_s = min(
@@ -80,7 +82,10 @@ class HttpReceiver:
             if opening.lasting:
                 if len(self._openings) >= MAX_KNOWN_HEADS:
                     self._openings.clear()
+                    self.express.clear()
                 self._openings[head] = opening
+                if self.cutter.plain and is_express(head, opening, self.cutter.longest):
+                    self.express[head] = opening
         return opening
 
     def hold(self, size: int) -> None:
