@@ -116,7 +116,8 @@ class RunningPiece:
         faults.point("engine.returning", batch=batch, piece=self.piece.name)
 
     def _job(self, rows: DataFrame) -> Job:
-        return batch_job(self._compiled.rows(rows), self._compiled.ends)
+        ends, atomic = self._compiled.ends, self.coordinator.atomic
+        return batch_job(self._compiled.rows(rows), ends, atomic=atomic)
 
     # --- The checkpoint -------------------------------------------------------------------------
 
@@ -135,14 +136,14 @@ class RunningPiece:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
 
-def batch_job(compiled: DataFrame, ends: Ends | None = None) -> Job:
+def batch_job(compiled: DataFrame, ends: Ends | None = None, *, atomic: bool = False) -> Job:
     """The work of one batch: rows that know their sink, written and prepared by tasks."""
 
     def job(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
         rows = compiled
         if rest:
             rows = rows.where(F.col("sink").isin(list(targets)))
-        table = rows.mapInArrow(_task(dict(targets), txn, ends), RESULTS_SCHEMA).toArrow()
+        table = rows.mapInArrow(_task(dict(targets), txn, ends, atomic), RESULTS_SCHEMA).toArrow()
         return read_results(table)
 
     return job
@@ -153,14 +154,14 @@ RESULTS_SCHEMA = from_arrow_schema(RESULTS)
 
 
 def _task(
-    targets: dict[str, Sink], txn: Txn, ends: Ends | None
+    targets: dict[str, Sink], txn: Txn, ends: Ends | None, atomic: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         partition, attempt = context.partitionId(), context.taskAttemptId()
         rows = batches if ends is None else map(ends.finish, batches)
-        yield run_task(rows, targets, txn, partition, attempt)
+        yield run_task(rows, targets, txn, partition, attempt, atomic=atomic)
 
     return task
 

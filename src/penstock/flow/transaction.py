@@ -146,7 +146,7 @@ class Coordinator:
         """Held while a batch is in work: who releases a held sink must do it between two."""
         self._record = record
         self._holds = holds
-        self._atomic = atomic
+        self.atomic = atomic
         self._stopping = stopping or threading.Event()
         self._settled = False
         self._begins: Frontiers = {}
@@ -213,7 +213,7 @@ class Coordinator:
             if not refused:
                 break
             self._count_errors(refused)
-            if not self._atomic:
+            if not self.atomic:
                 return self._park_refused(txn, job, result, held, refused, frontiers)
             self._roll_back(txn, result, held)
             attempt += 1
@@ -299,7 +299,7 @@ class Coordinator:
                 return work()
             except SinkUnavailable as error:
                 self._count_errors({name: str(error)})
-                if not self._atomic:
+                if not self.atomic:
                     self._holds.hold(name, str(error))
                     return None
                 attempt += 1
