@@ -22,7 +22,7 @@ from penstock.log.embedded import EmbeddedLog
 from penstock.log.interface import SCHEMA
 from penstock.log.names import TopicName
 from penstock.sinks.interface import Txn
-from penstock.sinks.topic import shared_appender
+from penstock.sinks.topic import close_appenders, shared_appender
 
 log = logs.get("engine")
 
@@ -45,6 +45,9 @@ class DeadLetters:
             return
         appender = shared_appender(self._data_dir, str(self._topic), 0)
         appender.append_rows(rows, producer=f"{txn.coordinator}/dead", number=txn.number)
+
+    def close(self) -> None:
+        close_appenders(str(self._data_dir), str(self._topic))
 
 
 def originals(

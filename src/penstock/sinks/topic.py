@@ -109,7 +109,7 @@ class TopicSink:
             EmbeddedLog(self.data_dir).config(TopicName.parse(self.topic))
 
     def close(self) -> None:
-        _close_appenders(str(self.data_dir), self.topic)
+        close_appenders(str(self.data_dir), self.topic)
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -276,7 +276,7 @@ def shared_appender(
         return _appenders[key]
 
 
-def _close_appenders(data_dir: str, topic: str) -> None:
+def close_appenders(data_dir: str, topic: str) -> None:
     with _appenders_lock:
         for key in [key for key in _appenders if key[:3] == (os.getpid(), data_dir, topic)]:
             _appenders.pop(key).close()
