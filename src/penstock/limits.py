@@ -87,6 +87,10 @@ GIVE_WAY_S: Final = 0.1
 FAREWELL_S: Final = 3.0
 """How long an owner that stops still serves other edge processes, which may be stopping too."""
 
+EXPANDED_META_BYTES: Final = 32 * MiB
+"""Meta in one batch that is read. The edge stores that of a body once for all its messages; a reader
+gets it with each, so that a small body of many messages could fill its memory."""
+
 MAX_PENDING_BYTES: Final = 64 * MiB
 """(default) Accepted and not yet durable, per partition. Past it the edge pushes back."""
 

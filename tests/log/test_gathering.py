@@ -62,7 +62,7 @@ def one_by_one(data_dir: Path) -> Iterator[pa.RecordBatch]:
     data = map_file(segment(data_dir))
     for found in walk(data, SEGMENT_HEADER_BYTES, len(data), seed):
         if found.header is not None and found.damage is None:
-            yield decode(data, found.position, found.header)
+            yield from decode(data, found.position, found.header)
 
 
 def rows(found: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:

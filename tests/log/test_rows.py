@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import LogError, OutOfOrder
-from penstock.limits import PACKED_ROWS
+from penstock.limits import EXPANDED_META_BYTES, PACKED_ROWS
 from penstock.log import Appended, Retention, TopicConfig
 from penstock.log.embedded import EmbeddedLog
 from penstock.message import Batch
@@ -127,22 +127,37 @@ def test_numbers_outlive_the_segments_they_were_in(tmp_path: Path, compression: 
     assert len(list(partition(tmp_path).glob("*.prd"))) == 1
 
 
-def test_meta_that_is_long_when_written_out_does_not_overflow_a_frame(tmp_path: Path) -> None:
-    """A lean frame stores a run's meta once; an Arrow batch stores it with every row."""
+def test_long_meta_of_many_messages_is_read_in_pieces_and_not_multiplied_on_disk(
+    tmp_path: Path,
+) -> None:
+    """A lean frame stores a run's meta once; as Arrow this one would take 3 GB."""
     log = EmbeddedLog(tmp_path)
     log.create(TOPIC, TopicConfig())
     writer = log.writer(TOPIC, 0)
-    expected = [b"%d" % i for i in range(3000)]
-    writer.append([Batch.of("web", "s", 0, expected, meta={"m": "x" * 30_000})])
+    count = 100_000
+    expected = [b"%d" % i for i in range(count)]
+    meta = {"m": "x" * 30_000}
+    writer.append([batch(b"before", stream="b")])
+    writer.append([Batch.of("web", "s", 0, expected, meta=meta)])
+    writer.append([batch(b"after", stream="a")])
     writer.seal()
+    for packed in (0, 1):
+        if packed:
+            log.maintain(TOPIC)
+        assert log.describe(TOPIC).partitions[0].packed_segments == packed
+        assert segment(tmp_path).stat().st_size < 2 << 20
+        reader = log.reader(TOPIC, 0)
+        read = [(found.num_rows, found.nbytes) for found in reader.read(0)]
+        assert sum(rows for rows, _ in read) == count + 2
+        assert max(size for _, size in read) < 2 * EXPANDED_META_BYTES
+        (some,) = reader.read(70_001, end=70_003)
+        assert some.column("payload").to_pylist() == expected[70_000:70_002]
+        assert some.column("meta").to_pylist() == [list(meta.items())] * 2
+        assert payloads(reader, count + 1) == [b"after"]
+        assert log.verify(TOPIC).corrupt == ()
     writer.close()
-    log.maintain(TOPIC)
-    assert log.verify(TOPIC).corrupt == ()
-    assert log.describe(TOPIC).partitions[0].packed_segments == 1
-    reader = log.reader(TOPIC, 0)
-    assert [p for found in reader.read(0) for p in found.column("payload").to_pylist()] == expected
     again = log.writer(TOPIC, 0)
-    assert again.append([batch(b"7", stream="s", seq=7)]) == [Appended(7, 1, 1)]
+    assert again.append([batch(b"7", stream="s", seq=7)]) == [Appended(8, 1, 1)]
     again.close()
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from penstock.errors import LogLocked
 from penstock.log.embedded.active import sync_folder, write_durably
-from penstock.log.embedded.arrow import max_time_us
 from penstock.log.embedded.frame import body_of
 from penstock.log.embedded.index import Index, encode_index, index_path, load_index
 from penstock.log.embedded.lock import FileLock
@@ -90,7 +89,7 @@ def _rewrite(
         file.write(segment_header(base, seed))
         for group in groups:
             for piece in merged(group):
-                max_us = max(max_us, max_time_us(piece.rows))
+                max_us = max(max_us, piece.max_time_us)
                 rows.append((piece.offset, file.tell(), max_us))
                 file.writelines(piece.encode(None if compression == "none" else compression, seed))
         file.flush()

@@ -28,6 +28,7 @@ from penstock.message import Batch, Buffer, Source
 
 PREFACE = struct.Struct("<6I")
 RUN_BYTES = 28
+_LITTLE_BYTES = 4096
 
 
 def encode_lean(
@@ -138,6 +139,19 @@ def size_bound(batch: Batch) -> int:
     keys = 0 if batch.keys is None else sum(len(k) for k in batch.keys if k) + 4 * batch.count
     names = 8 + 6 * (len(batch.peer) + len(batch.stream))  # JSON may escape every character
     return len(batch.payload) + 4 * batch.count + 28 + names + len(batch.meta) + keys
+
+
+def written_out_bytes(body: memoryview) -> int:
+    """About what a body takes as an Arrow batch, which has its meta with every message."""
+    runs, count, names_bytes, metas_bytes, _, has_keys = PREFACE.unpack_from(body)
+    if metas_bytes * count <= _LITTLE_BYTES:  # no need to look
+        return len(body) + int(metas_bytes * count)
+    at = PREFACE.size + runs * RUN_BYTES + count * (8 if has_keys else 4) + names_bytes
+    sizes = [len(orjson.dumps(meta)) for meta in orjson.loads(body[at : at + metas_bytes])]
+    narrow = struct.unpack_from(f"<{3 * runs}I", body, PREFACE.size)
+    messages, metas = narrow[:runs], narrow[2 * runs :]
+    written_out = sum(n * sizes[meta] for n, meta in zip(messages, metas, strict=True))
+    return len(body) + int(written_out)
 
 
 @dataclass(slots=True)  # not frozen: recovery makes one for every run it finds

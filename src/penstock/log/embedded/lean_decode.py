@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,13 +11,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from penstock.limits import PACKED_ROWS
+from penstock.limits import EXPANDED_META_BYTES, PACKED_ROWS
 from penstock.log.embedded.lean import PREFACE, RUN_BYTES
 from penstock.log.interface import SCHEMA
 from penstock.message import Buffer
 
 _INT64, _STRING, _BINARY = pa.int64(), pa.string(), pa.binary()
 _TIME, _NAME = SCHEMA.field("time").type, SCHEMA.field("peer").type
+_META = SCHEMA.get_field_index("meta")
 _NO_KEY = struct.pack("<i", -1)
 _SINGLE = np.dtype(
     [
@@ -59,10 +60,14 @@ class _Columns:
     keyed: bool = False
 
 
-def decode_lean(bodies: Sequence[memoryview], offset: int) -> pa.RecordBatch:
-    """Lean frames that follow each other, as one batch of `SCHEMA`.
+def decode_lean(
+    bodies: Sequence[memoryview], offset: int, since: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Lean frames that follow each other, as one batch of `SCHEMA`: of what is from `since` on, or more.
 
-    The payloads of a single frame are not copied: they stay in the mapped file.
+    As several if meta is long: a frame stores that of a run once, a batch stores it with every
+    message, and a few KiB could become many GiB. The payloads of a single frame are not copied: they
+    stay in the mapped file.
     """
     columns = (_of_singles(bodies) if len(bodies) > 1 else None) or _of_any(bodies)
     counts, seqs, times = columns.counts, columns.seqs, columns.times
@@ -74,19 +79,37 @@ def decode_lean(bodies: Sequence[memoryview], offset: int) -> pa.RecordBatch:
         times, name_of, meta_of = (
             np.repeat(column, counts) for column in (times, name_of, meta_of)
         )
-    return pa.RecordBatch.from_arrays(
-        [
-            offsets_array(offset, n),
-            _plain(_TIME, times),
-            _dictionary([peer for peer, _ in columns.names], name_of),
-            _dictionary([stream for _, stream in columns.names], name_of),
-            _plain(_INT64, seqs),
-            _keys(bodies) if columns.keyed else pa.nulls(n, _BINARY),
-            _metas(columns.metas, meta_of),
-            _binary(columns.lengths, columns.payload),
-        ],
-        schema=SCHEMA,
-    )
+    arrays = [
+        offsets_array(offset, n),
+        _plain(_TIME, times),
+        _dictionary([peer for peer, _ in columns.names], name_of),
+        _dictionary([stream for _, stream in columns.names], name_of),
+        _plain(_INT64, seqs),
+        _keys(bodies) if columns.keyed else pa.nulls(n, _BINARY),
+        _binary(columns.lengths, columns.payload),
+    ]
+    metas = _distinct(columns.metas)
+    if metas is None or metas.nbytes * n <= EXPANDED_META_BYTES:
+        arrays.insert(_META, _metas(metas, meta_of))
+        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        return
+    for start, stop in _pieces(columns.metas, meta_of):
+        if offset + stop > since:
+            piece = [array.slice(start, stop - start) for array in arrays]
+            piece.insert(_META, _metas(metas, meta_of[start:stop]))
+            yield pa.RecordBatch.from_arrays(piece, schema=SCHEMA)
+
+
+def _pieces(metas: list[dict[str, str]], meta_of: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Stretches of messages whose meta, written out, is not over EXPANDED_META_BYTES."""
+    sizes = np.fromiter((len(orjson.dumps(meta)) for meta in metas), np.int64, len(metas))
+    ends = np.cumsum(sizes[meta_of])
+    start = 0
+    while start < len(ends):
+        room = EXPANDED_META_BYTES + (int(ends[start - 1]) if start else 0)
+        stop = max(start + 1, int(np.searchsorted(ends, room, side="right")))
+        yield start, stop
+        start = stop
 
 
 def _of_singles(bodies: Sequence[memoryview]) -> _Columns | None:
@@ -237,11 +260,17 @@ def _keys(bodies: Sequence[memoryview]) -> pa.Array:
     return _binary(np.maximum(sizes, 0), _join(keys), sizes >= 0)
 
 
-def _metas(metas: list[dict[str, str]], meta_of: np.ndarray) -> pa.Array:
+def _distinct(metas: list[dict[str, str]]) -> pa.Array | None:
+    """None if all are empty."""
     if not any(metas):
+        return None
+    return pa.array([list(meta.items()) for meta in metas], SCHEMA.field("meta").type)
+
+
+def _metas(distinct: pa.Array | None, meta_of: np.ndarray) -> pa.Array:
+    if distinct is None:
         n = len(meta_of)
         return _no_metas(2 * PACKED_ROWS).slice(0, n) if n <= 2 * PACKED_ROWS else _no_metas(n)
-    distinct = pa.array([list(meta.items()) for meta in metas], SCHEMA.field("meta").type)
     return distinct.take(pa.array(meta_of))
 
 

@@ -14,18 +14,31 @@ from penstock.log.embedded.arrow import (
     Provenance,
     decode_arrow,
     encode_arrow,
+    max_time_us,
     read_provenance,
 )
-from penstock.log.embedded.frame import ARROW, LEAN, Header
+from penstock.log.embedded.frame import ALIGN, ARROW, LEAN, ZEROS, Header, pack_header
+from penstock.log.embedded.lean import written_out_bytes
 from penstock.log.embedded.lean_decode import decode_lean
 from penstock.log.embedded.rows import cut
 from penstock.message import Buffer
 
+_LITTLE_BYTES = 256 * 1024
+"""Frames that are no larger when written out are merged whatever that makes of them: small ones
+read slowly."""
 
-@dataclass(frozen=True, slots=True)
+
 class Frame:
-    header: Header
-    body: memoryview
+    """A frame as it is. `size_bytes` is about what its rows take in an Arrow batch."""
+
+    __slots__ = ("body", "header", "keep", "size_bytes")
+
+    def __init__(self, header: Header, body: memoryview) -> None:
+        self.header = header
+        self.body = body
+        self.size_bytes = written_out_bytes(body) if header.codec == LEAN else header.body_bytes
+        # Long meta, stored once for many messages, would be stored with each: it stays as it is.
+        self.keep = self.size_bytes > max(3 * header.body_bytes, _LITTLE_BYTES)
 
 
 def grouped(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
@@ -33,13 +46,13 @@ def grouped(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
     group: list[Frame] = []
     rows = size = 0
     for frame in frames:
-        count, body_bytes = frame.header.count, frame.header.body_bytes
-        alone = 2 * count >= PACKED_ROWS or 2 * body_bytes >= PACKED_BYTES
+        count, size_bytes = frame.header.count, frame.size_bytes
+        alone = frame.keep or 2 * count >= PACKED_ROWS or 2 * size_bytes >= PACKED_BYTES
         if group and alone:
             yield group
             group, rows, size = [], 0, 0
         group.append(frame)
-        rows, size = rows + count, size + body_bytes
+        rows, size = rows + count, size + size_bytes
         if alone or rows >= PACKED_ROWS or size >= PACKED_BYTES:
             yield group
             group, rows, size = [], 0, 0
@@ -49,7 +62,26 @@ def grouped(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
 
 def is_good(group: Sequence[Frame]) -> bool:
     """Whether re-packing would change nothing but compression."""
-    return len(group) == 1 and group[0].header.codec == ARROW
+    return len(group) == 1 and (group[0].keep or group[0].header.codec == ARROW)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A frame that stays as it is."""
+
+    frame: Frame
+
+    @property
+    def offset(self) -> int:
+        return self.frame.header.offset
+
+    @property
+    def max_time_us(self) -> int:
+        return self.frame.header.max_time_us
+
+    def encode(self, compression: str | None, seed: int) -> list[Buffer]:
+        body = self.frame.body
+        return [pack_header(self.frame.header, seed), body, ZEROS[: -len(body) % ALIGN]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +92,10 @@ class Piece:
     offset: int
     append_us: int
     provenance: Provenance
+
+    @property
+    def max_time_us(self) -> int:
+        return max_time_us(self.rows)
 
     def encode(self, compression: str | None, seed: int) -> list[Buffer]:
         return encode_arrow(
@@ -72,16 +108,19 @@ class Piece:
         )
 
 
-def merged(group: Sequence[Frame]) -> Iterator[Piece]:
-    """The group as one frame; as several if meta, which lean frames store once a run, is long."""
+def merged(group: Sequence[Frame]) -> Iterator[Piece | Kept]:
+    """The group as one frame, or as several if it is large."""
+    if group[0].keep:
+        yield Kept(group[0])
+        return
     batches: list[pa.RecordBatch] = []
     origins: list[tuple[int, Provenance]] = []
     for codec, same in groupby(group, key=lambda frame: frame.header.codec):
         frames = list(same)
         if codec == LEAN:
-            batch = decode_lean([frame.body for frame in frames], frames[0].header.offset)
-            batches.append(batch)
-            origins.append((batch.num_rows, NO_PROVENANCE))
+            found = list(decode_lean([frame.body for frame in frames], frames[0].header.offset))
+            batches += found
+            origins += [(batch.num_rows, NO_PROVENANCE) for batch in found]
             continue
         for frame in frames:
             batches.append(decode_arrow(frame.body, frame.header))

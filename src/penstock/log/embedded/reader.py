@@ -255,15 +255,14 @@ class PartitionReader:
             if small is not None:
                 expected, position = small.end, small.stop
                 if expected > offset:
-                    yield _from(offset, small.offset, decode_lean(small.bodies, small.offset))
+                    yield from _since(offset, decode_lean(small.bodies, small.offset, offset))
                 continue
             found = next(walk(data, position, stop, self._seed), None)
             if found is None:
                 break
             expected, position = self._next(segment, found, expected, upper), found.end
             if found.damage is None and found.header is not None and expected > offset:
-                batch = decode(data, found.position, found.header)
-                yield _from(offset, found.header.offset, batch)
+                yield from _since(offset, decode(data, found.position, found.header, offset))
         self._missing(segment, expected, upper)
 
     def _next(self, segment: _Mapped, found: Found, expected: int, upper: int) -> int:
@@ -288,11 +287,14 @@ class PartitionReader:
         self._corrupt.setdefault((corrupt.path, corrupt.position), corrupt)
 
 
-def _from(offset: int, first: int, batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
-    """What of a batch that begins at `first` is at `offset` or after it."""
-    if offset <= first:
-        return first, batch
-    return offset, batch.slice(offset - first)
+def _since(offset: int, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """What of these is at `offset` or after it, with the offset of its first message."""
+    for batch in batches:
+        first = batch.column(0)[0].as_py()
+        if offset <= first:
+            yield first, batch
+        elif offset < first + batch.num_rows:
+            yield offset, batch.slice(offset - first)
 
 
 def _offset_after(data: memoryview, position: int, seed: int) -> int | None:
