@@ -14,6 +14,7 @@ from penstock.flow.graph import Graph
 from penstock.flow.plan import Plan
 from penstock.flow.planner import plan
 from penstock.sinks.interface import EVENTS
+from penstock.sinks.task import COUNTER
 from penstock.spark.compile import Compiled
 from tests.config.files import flow_of
 
@@ -66,9 +67,11 @@ class Ready:
 
     def __call__(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         table = self.compiled.rows(frame(self._spark, events)).toArrow()
+        self.compiled.release()
         filled = [self.compiled.ends.finish(batch) for batch in table.to_batches()]
         rows = pa.Table.from_batches(filled, table.schema).to_pylist()
-        return sorted(rows, key=lambda row: (row["offset"], row["place"]))
+        events = [row for row in rows if row["status"] != COUNTER]
+        return sorted(events, key=lambda row: (row["offset"], row["place"]))
 
 
 def outcome(spark: SparkSession, text: str, events: Sequence[Event]) -> list[dict[str, Any]]:

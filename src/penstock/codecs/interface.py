@@ -13,8 +13,8 @@ import pyarrow as pa
 
 
 class Codec(Protocol):
-    def why_invalid(self, payload: bytes) -> str:
-        """What is wrong with a payload that does not decode, and at which byte if that can be told."""
+    def why_invalid(self, payload: bytes) -> str | None:
+        """What is wrong with a payload, and at which byte if that can be told; None: nothing is."""
 
 
 @runtime_checkable

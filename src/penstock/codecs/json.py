@@ -18,7 +18,7 @@ class JsonCodec:
     def __init__(self, options: JsonOptions) -> None:
         self._ddl = options.schema_ddl
 
-    def why_invalid(self, payload: bytes) -> str:
+    def why_invalid(self, payload: bytes) -> str | None:
         try:
             value = orjson.loads(payload)
         except orjson.JSONDecodeError as error:
@@ -30,7 +30,9 @@ class JsonCodec:
             return f"not JSON: the name {str(error)!r} stands twice in one object"
         except (ValueError, RecursionError) as error:
             return f"not JSON: {error}"
-        if self._ddl is not None and not isinstance(value, dict):
+        if self._ddl is None:
+            return None
+        if not isinstance(value, dict):
             return f"byte 0: expected an object with the columns {self._ddl}"
         return f"a value does not fit the columns {self._ddl}"
 

@@ -16,12 +16,13 @@ class JsonOptions(Options):
     """The columns and their types, as Spark writes them: `id BIGINT, name STRING`."""
 
 
-@declare(Kind.CODEC, "msgpack", "MessagePack.")
-class MsgpackOptions(NoOptions):
-    pass
+@declare(Kind.CODEC, "msgpack", "MessagePack.", available=True)
+class MsgpackOptions(Options):
+    schema_ddl: str | None = Field(None, min_length=1)
+    """The columns and their types, as Spark writes them: `id BIGINT, name STRING`."""
 
 
-@declare(Kind.CODEC, "csv", "Comma-separated values, one row a payload.")
+@declare(Kind.CODEC, "csv", "Comma-separated values, one row a payload.", available=True)
 class CsvOptions(Options):
     delimiter: str = Field(",", min_length=1, max_length=1)
     """What stands between two fields."""

@@ -111,13 +111,16 @@ class RunningPiece:
             raise LogError(f"{self._checkpoint}: the offsets of batch {batch} are missing")
         # A piece with state has Spark's numbers, since its state does; the others count on their own.
         number = batch if self.piece.head is not None else self.coordinator.decisions.last + 1
-        if self.coordinator.process(number, end, self._job(rows)):
-            self.last_batch_s = time.monotonic() - started
+        try:
+            if self.coordinator.process(number, end, self._job(rows)):
+                self.last_batch_s = time.monotonic() - started
+        finally:
+            self._compiled.release()
         faults.point("engine.returning", batch=batch, piece=self.piece.name)
 
     def _job(self, rows: DataFrame) -> Job:
-        ends, atomic = self._compiled.ends, self.coordinator.atomic
-        return batch_job(self._compiled.rows(rows), ends, atomic=atomic)
+        rows = self._compiled.rows(rows, self.coordinator.decisions.counters)
+        return batch_job(rows, self._compiled.ends, atomic=self.coordinator.atomic)
 
     # --- The checkpoint -------------------------------------------------------------------------
 

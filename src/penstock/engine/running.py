@@ -73,7 +73,7 @@ class Engine:
         self._spark = session(options.master, f"penstock {self._flow.name}", **options.conf)
         dead_letters = DeadLetters(self._flow.data_dir, TopicName.parse(self._flow.dead_letter))
         composite = Composite(self._flow)
-        shapes: dict[str, Shape] = {}
+        shapes: dict[tuple[str, ...], Shape] = {}
         for piece in planned.pieces:
             compiled = Compiled(self._spark, piece, shapes)
             self._pieces.append(self._make_piece(compiled, dead_letters, composite))

@@ -23,13 +23,13 @@ from penstock.status import Status
 class Form:
     """How to read a payload: the codec in force, and what has been wrapped around it since.
 
-    `shape` names the link that computed the value's columns last. What they are shows when that link is
-    compiled, and counts for more than the columns that the codec's own options speak of.
+    `shape` stands for the columns that a link computed last: its name, and the form it computed them from.
+    What they are shows when that link is compiled, and counts for more than what the codec's options say.
     """
 
     codec: Stage | None = None
     wraps: tuple[str, ...] = ()
-    shape: str | None = None
+    shape: tuple[str, ...] | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ class Form:
         if self.codec is not None and self.codec.name != "binary":
             codec = self.codec.name
             options = orjson.dumps(self.codec.options.wire()).decode()
-        return (codec, options, self.shape or "", *self.wraps)
+        return (codec, options, *(self.shape or ()), *self.wraps)
 
     @property
     def inside(self) -> Form:
@@ -52,6 +52,10 @@ class Form:
         """Without the outermost wrap. What came in wrapped has the receiver's codec inside."""
         kept = self.wraps[:-1] if self.wraps[-1:] == (wrap,) else self.wraps
         return Form(self.codec, kept, self.shape)
+
+    def computed(self, node: str) -> Form:
+        """What a link makes of it that computes columns."""
+        return Form(self.inside.codec, shape=(node, *self.inside.key))
 
     def __str__(self) -> str:
         return " in ".join([self.key[0], *self.wraps])
@@ -78,10 +82,11 @@ class To:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One of the cases, by a meta attribute or by the peer that took the message in."""
+    """One of the cases: by a meta attribute, by the peer that took the message in, or by turns."""
 
     node: str
-    key: str | None  # the attribute; None: the peer
+    by: Literal["meta", "peer", "turn"]
+    key: str | None  # the attribute
     cases: tuple[tuple[str, Route], ...]
     other: Route
 
@@ -127,7 +132,7 @@ class Place:
     """Where a row can stand. `kind` says what happens to it there.
 
     link: the link `node` works on it, and it goes on along `routes` (a fanout has several to choose from);
-    rows it cannot read go to `invalid`. encode: the same, into the form that the sink `node` wants.
+    rows it cannot read go to `invalid`, rows it fails on to `failed`. encode: the same, into the form that the sink `node` wants.
     sink, cut: it leaves the piece. end: it ended at `node` with `status`.
     """
 
@@ -138,6 +143,7 @@ class Place:
     path: tuple[Turn, ...] = ()
     routes: tuple[Route, ...] = ()
     invalid: int | None = None
+    failed: int | None = None
     status: Status | None = None
     into: Form | None = None
 

@@ -166,7 +166,7 @@ class _Planner:
             _check_forms(component, sources)
         form = sources[0].form
         if component.module not in KEEPING:
-            form = Form(form.inside.codec, shape=head.node)
+            form = form.computed(head.node)
         unfolding = Unfolding(self._graph, self._cuts_by_link())
         start = ((head.node, unfolding.below(head.node, form)),)
         return self._planned(head.node, sources, component, unfolding.finish(start))

@@ -65,7 +65,9 @@ class Unfolding:
             routes = [self.below(one.entry, one.form, path) for one in group]
             # What came in by other ways than this flow's receivers goes the way of the first.
             cases = tuple((one.entry, route) for one, route in zip(group, routes, strict=True))
-            found.append(routes[0] if len(group) == 1 else Pick(node, None, cases, routes[0]))
+            found.append(
+                routes[0] if len(group) == 1 else Pick(node, "peer", None, cases, routes[0])
+            )
         return found[0] if len(found) == 1 else Copy(node, tuple(found))
 
     def _only_reads(self, source: Source) -> bool:
@@ -116,7 +118,7 @@ class Unfolding:
             other = route if DEFAULT_ROUTE in link.routes else other
         if other is None:
             other = To(self._end(name, form, path, Status.UNROUTABLE))
-        return Pick(name, options.routing_key, tuple(cases), other)
+        return Pick(name, "meta", options.routing_key, tuple(cases), other)
 
     def _replicated(
         self, name: str, options: ReplicatorOptions, form: Form, path: tuple[Turn, ...]
@@ -166,7 +168,8 @@ class Unfolding:
     def _complete(self, index: int, routes: tuple[Route, ...]) -> None:
         place = self._places[index]
         invalid = self._end(place.node, place.form, place.path, Status.INVALID)
-        self._places[index] = replace(place, routes=routes, invalid=invalid)
+        failed = self._end(place.node, place.form, place.path, Status.FAILED)
+        self._places[index] = replace(place, routes=routes, invalid=invalid, failed=failed)
 
     def _end(self, node: str, form: Form, path: tuple[Turn, ...], status: Status) -> int:
         return self._place("end", node, form, path, status=status)[0]
@@ -208,7 +211,7 @@ def _after(component: Component, form: Form) -> Form:
     """The form in which rows leave a link."""
     options = component.options
     if component.module in COMPUTING:
-        return replace(form.inside, shape=component.name)
+        return form.computed(component.name)
     if isinstance(options, CompressorOptions):
         packs = options.direction == "compress"
         return form.wrapped(options.algorithm) if packs else form.unwrapped(options.algorithm)

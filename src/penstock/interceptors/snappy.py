@@ -118,9 +118,24 @@ def _unpacked(block: bytes) -> bytes:
     return unpacked
 
 
+def pack(data: bytes) -> bytes:
+    """A whole stream; a chunk that would not get smaller is stored as it is."""
+    chunks = [MAGIC]
+    for start in range(0, len(data), MAX_CHUNK_BYTES):
+        plain = data[start : start + MAX_CHUNK_BYTES]
+        packed: bytes = _CODEC.compress(plain, asbytes=True)
+        kind, body = (b"\x00", packed) if len(packed) < len(plain) else (b"\x01", plain)
+        size = (len(body) + 4).to_bytes(3, "little")
+        chunks += [kind, size, _masked_crc(plain).to_bytes(4, "little"), body]
+    return b"".join(chunks)
+
+
+def _masked_crc(data: bytes) -> int:
+    crc: int = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
 def _checked(checksum: bytes, data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-    if masked != int.from_bytes(checksum, "little"):
+    if _masked_crc(data) != int.from_bytes(checksum, "little"):
         raise SnappyError("a chunk fails its checksum")
     return data

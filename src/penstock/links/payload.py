@@ -8,10 +8,12 @@ from pydantic import AliasChoices, Field, ValidationError, model_validator
 
 import penstock.codecs.options  # noqa: F401  declares the codecs that a format may name
 from penstock.config.flow import Stage
-from penstock.config.options import NoOptions, Options
+from penstock.config.options import NoOptions, Options, SizeBytes
 from penstock.config.registry import REGISTRY, Kind, declare
+from penstock.limits import MAX_INFLATED_BYTES
 
 BASE64 = "base64"
+_LEVELS = {"gzip": (-1, 9), "zlib": (-1, 9), "zstd": (-1, 22), "lz4": (0, 16), "snappy": (0, 0)}
 
 
 @declare(
@@ -21,7 +23,7 @@ class MetaParserOptions(NoOptions):
     pass
 
 
-@declare(Kind.LINK, "compressor", "Compresses payloads, or unpacks them.")
+@declare(Kind.LINK, "compressor", "Compresses payloads, or unpacks them.", available=True)
 class CompressorOptions(Options):
     algorithm: Literal["gzip", "zlib", "zstd", "snappy", "lz4"] = Field(
         validation_alias=AliasChoices("algorithm", "compress")
@@ -33,6 +35,17 @@ class CompressorOptions(Options):
 
     level: int | None = Field(None, ge=-1, le=22)
     """How hard to pack. Default: what the format takes for usual."""
+
+    max_inflated: SizeBytes = Field(MAX_INFLATED_BYTES, ge=1)
+    """What one payload may unpack to. More is invalid."""
+
+    @model_validator(mode="after")
+    def _level_known(self) -> Self:
+        low, high = _LEVELS[self.algorithm]
+        if self.level is not None and not low <= self.level <= high:
+            between = f"{low} to {high}" if high else "no levels"
+            raise ValueError(f"{self.algorithm} has {between}, not {self.level}")
+        return self
 
 
 class FormatOptions(Options):
@@ -69,11 +82,11 @@ class FormatOptions(Options):
         return Stage(found.name, options, found.available)
 
 
-@declare(Kind.LINK, "encode", "From values to payloads: base64, or a codec.")
+@declare(Kind.LINK, "encode", "From values to payloads: base64, or a codec.", available=True)
 class EncodeOptions(FormatOptions):
     pass
 
 
-@declare(Kind.LINK, "decode", "From payloads to values: base64, or a codec.")
+@declare(Kind.LINK, "decode", "From payloads to values: base64, or a codec.", available=True)
 class DecodeOptions(FormatOptions):
     pass

@@ -16,19 +16,19 @@ class FilterOptions(Options):
     """A Spark SQL expression that is true or false."""
 
 
-@declare(Kind.LINK, "select", "Computes columns by Spark SQL.")
+@declare(Kind.LINK, "select", "Computes columns by Spark SQL.", available=True)
 class SelectOptions(Options):
     columns: Texts = Field(min_length=1)
     """Spark SQL expressions, one a column."""
 
 
-@declare(Kind.LINK, "sql", "Runs a Spark SQL query over `input`.")
+@declare(Kind.LINK, "sql", "Runs a Spark SQL query over `input`.", available=True)
 class SqlOptions(Options):
     query: str = Field(min_length=1)
     """The query. What comes in is the table `input`."""
 
 
-@declare(Kind.LINK, "python", "Runs a user's function.")
+@declare(Kind.LINK, "python", "Runs a user's function.", available=True)
 class PythonOptions(Options):
     function: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
     """Where it is: `package.module:function`."""

@@ -51,6 +51,7 @@ class DemultiplexerOptions(NoOptions):
     "fanout",
     "Round robin: the destination changes after every message.",
     shape=Shape(max_outputs=None),
+    available=True,
 )
 class FanoutOptions(NoOptions):
     pass
@@ -61,6 +62,7 @@ class FanoutOptions(NoOptions):
     "replicator",
     "Copies to as many links as `replicas` says, chosen by consistent hash.",
     shape=Shape(max_outputs=None),
+    available=True,
 )
 class ReplicatorOptions(CopyOptions):
     mode: Literal["hash", "each"] = "hash"

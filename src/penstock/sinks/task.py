@@ -25,7 +25,10 @@ from penstock.sinks.columns import as_events, size_of
 from penstock.sinks.interface import Poisoned, Prepared, Sink, SinkTask, SinkUnavailable, Txn
 from penstock.sinks.results import RESULTS, Results
 
-__all__ = ["RESULTS", "run_task"]
+COUNTER = "counter"
+"""The status of rows that are no events: `reason` names a counter, `seq` is where it has come to."""
+
+__all__ = ["COUNTER", "RESULTS", "run_task"]
 
 
 def run_task(
@@ -66,13 +69,24 @@ def _split(batch: pa.RecordBatch, branches: Mapping[str, _Branch], results: Resu
     events = as_events(batch)
     ended = codes < 0
     if ended.any():
-        results.ended(batch.filter(pa.array(ended)))
+        _end(batch.filter(pa.array(ended)), results)
     for code, name in enumerate(names.dictionary.to_pylist()):
         wanted = codes == code
         if wanted.all():
             branches[name].write(events)
         elif wanted.any():
             branches[name].write(events.filter(pa.array(wanted)))
+
+
+def _end(rows: pa.RecordBatch, results: Results) -> None:
+    counts = pc.fill_null(pc.equal(rows.column("status"), COUNTER), False)
+    if pc.any(counts).as_py():
+        found = rows.filter(counts)
+        names, values = found.column("reason").to_pylist(), found.column("seq").to_pylist()
+        for name, value in zip(names, values, strict=True):
+            results.counter(name, value)
+        rows = rows.filter(pc.invert(counts))
+    results.ended(rows)
 
 
 class _Branch:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.codecs.make import make_codec
-from penstock.flow.plan import Piece
-from penstock.spark.links import meta_parser
-from penstock.spark.values import Shapes, codec_of
+from penstock.flow.plan import Piece, Place
+from penstock.links.payload import CompressorOptions, DecodeOptions
+from penstock.spark.links import compressor, formats, meta_parser
+from penstock.spark.values import Shapes, shape_of
 from penstock.status import Status
 
 ONLY = "penstock.only"
 """Meta: the sinks that a replayed event is for."""
 
-Why = Callable[[bytes], str]
+Why = Callable[[bytes], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,8 @@ class Ends:
     def of(cls, piece: Piece, shapes: Shapes) -> Ends:
         why: dict[int, tuple[str, Why]] = {}
         for place in piece.places:
-            if place.invalid is None:
-                continue
-            if piece.components[place.node].module == "link.meta_parser":
-                why[place.invalid] = ("meta_parser", meta_parser.why_invalid)
-            elif (stage := codec_of(place.form.inside, shapes)) is not None:
-                why[place.invalid] = (stage.name, make_codec(stage).why_invalid)
+            if place.invalid is not None:
+                why[place.invalid] = _why(piece, place, shapes)
         return cls(why, {cut.sink: frozenset(cut.leads_to) for cut in piece.cuts})
 
     def finish(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -61,12 +59,37 @@ class Ends:
 
     def _explained(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         wrong = pc.and_(pc.equal(rows["status"], Status.INVALID), pc.is_null(rows["reason"]))
-        found = pc.indices_nonzero(pc.fill_null(wrong, False)).to_pylist()
-        if not found:
+        invalid = pc.indices_nonzero(pc.fill_null(wrong, False)).to_pylist()
+        if not invalid:
             return rows
         reasons = rows["reason"].to_pylist()
-        for index in found:
+        for index in invalid:
             name, why = self.why[rows["place"][index].as_py()]
-            reasons[index] = f"{name}: {why(rows['payload'][index].as_py() or b'')}"
+            found = why(rows["payload"][index].as_py() or b"")
+            reasons[index] = f"{name}: {found or 'what was computed cannot be written'}"
         at = rows.schema.get_field_index("reason")
         return rows.set_column(at, rows.schema.field(at), pa.array(reasons, pa.string()))
+
+
+def _why(piece: Piece, place: Place, shapes: Shapes) -> tuple[str, Why]:
+    """Who can say why a payload is wrong at this place."""
+    component = piece.components[place.node]
+    options = component.options
+    codec = shape_of(place.form, shapes, place.node).codec
+    if component.module == "link.meta_parser":
+        return "meta_parser", meta_parser.why_invalid
+    if isinstance(options, CompressorOptions):
+        return options.algorithm, partial(compressor.why_not, options)
+    if isinstance(options, DecodeOptions):
+        codec = options.stage()
+        if codec is None:
+            return "base64", formats.why_not_base64
+    elif codec is None:
+        codec = place.into.codec if place.into is not None else None
+    if codec is None or codec.name == "binary":
+        return component.name, _nothing
+    return codec.name, make_codec(codec).why_invalid
+
+
+def _nothing(payload: bytes) -> None:
+    """Bytes as such are never wrong."""

@@ -20,6 +20,11 @@ def parse_expression(spark: SparkSession, text: str, where: str) -> Any:
         raise ConfigError(f"{where}: {text!r}: {reason_of(error)}") from None
 
 
+def parse_plan(spark: SparkSession, text: str) -> Any:
+    """The tree of a query. Raises ParseException."""
+    return _parser(spark).parsePlan(text)
+
+
 def _parser(spark: SparkSession) -> Any:
     return spark._jsparkSession.sessionState().sqlParser()
 
@@ -75,6 +80,10 @@ def lenient(tree: Any, text: str) -> str:
     `value:amount::double` raises in Spark even where other casts give NULL, and one message that has a
     word where a number should be would stop the flow.
     """
+    return edited(text, lenient_edits(tree, text))
+
+
+def lenient_edits(tree: Any, text: str) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     for node in walk(tree):
         if kind(node) != "Cast" or "SemiStructuredExtract" not in map(kind, _below(node)):
@@ -84,7 +93,7 @@ def lenient(tree: Any, text: str) -> str:
             edits.append((start, start, "try_"))
         elif (colons := text.find("::", inner)) >= 0:
             edits += [(start, start, "try_cast("), (colons, colons + 2, " AS "), (stop, stop, ")")]
-    return edited(text, edits)
+    return edits
 
 
 def _below(cast: Any) -> list[Any]:

@@ -14,6 +14,9 @@ from __future__ import annotations
 from penstock.flow.plan import Copy, Hashed, Pick, Route, To, Vanish
 from penstock.spark import sql
 
+TURN = "_penstock_turn"
+"""The column that a link which takes turns has set."""
+
 NOTHING = "CAST(array() AS array<int>)"
 """No places."""
 
@@ -24,7 +27,7 @@ def one(route: Route) -> str:
         case To(place):
             return str(place)
         case Pick():
-            cases = [(sql.text(key), one(target)) for key, target in route.cases]
+            cases = [(_key(route, key), one(target)) for key, target in route.cases]
             return sql.case(_subject(route), cases, one(route.other))
         case Hashed():
             assert route.replicas == 1
@@ -42,7 +45,7 @@ def many(route: Route) -> str:
         case To(place):
             return f"array({place})"
         case Pick():
-            cases = [(sql.text(key), many(target)) for key, target in route.cases]
+            cases = [(_key(route, key), many(target)) for key, target in route.cases]
             return sql.case(_subject(route), cases, many(route.other))
         case Copy():
             if all(isinstance(target, To) for target in route.routes):
@@ -54,7 +57,17 @@ def many(route: Route) -> str:
 
 
 def _subject(route: Pick) -> str:
-    return "peer" if route.key is None else f"meta[{sql.text(route.key)}]"
+    match route.by:
+        case "meta":
+            return f"meta[{sql.text(route.key or '')}]"
+        case "peer":
+            return "peer"
+        case "turn":
+            return TURN
+
+
+def _key(route: Pick, key: str) -> str:
+    return key if route.by == "turn" else sql.text(key)
 
 
 def _score(route: Hashed, target: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
 
 from penstock.errors import ConfigError
 from penstock.flow.plan import Place, Route, leads_to
@@ -23,6 +25,9 @@ HIDDEN = "_penstock_"
 
 AT = f"{HIDDEN}at"
 REASON = f"{HIDDEN}reason"
+COUNTS = -2
+"""The place of rows that are no events: they carry counts to the coordinator."""
+
 VALID = f"{HIDDEN}valid"
 KEEP = f"{HIDDEN}keep"
 
@@ -53,6 +58,11 @@ class Rows:
         """More columns: computed for rows that stand at the place, null for the others."""
         added = [f"{self._here(place, found)} AS {sql.name(n)}" for n, found in columns.items()]
         return Rows(select(self.df, place, "*", *added), self.live)
+
+    def with_function(self, place: Place, column: str, function: Any, argument: str) -> Rows:
+        """One more column, computed in Python: for rows that stand at the place, null for the others."""
+        found = function(expr(self._here(place, argument)))
+        return Rows(self.df.withColumn(column, found), self.live)
 
     def _here(self, place: Place, found: str) -> str:
         return found if self.only_at(place) else f"CASE WHEN {AT} = {place.index} THEN {found} END"
@@ -90,6 +100,28 @@ class Rows:
         if valid is not None and place.invalid is not None:
             live |= {place.invalid}
         return Rows(select(df, place, *EVENT, at, REASON), frozenset(live))
+
+    def refuse(self, place: Place, valid: str) -> Rows:
+        """Rows at the place that are not valid end; nothing else changes."""
+        assert place.invalid is not None, "a link whose rows can be invalid has a place for them"
+        here = "" if self.only_at(place) else f"{AT} = {place.index} AND "
+        at = f"CASE WHEN {here}NOT coalesce({valid}, false) THEN {place.invalid} ELSE {AT} END"
+        return Rows(self.df.withColumn(AT, expr(at)), self.live | {place.invalid})
+
+    def apart(self, place: Place) -> tuple[DataFrame, Rows | None]:
+        """The rows that stand at the place, and the others, if there can be any."""
+        if self.only_at(place):
+            return self.df, None
+        others = [column for column in self.df.columns if column != AT]
+        columns = [*map(sql.name, others)]
+        here = (
+            f"explode(CASE WHEN {AT} = {place.index} THEN array({AT}) ELSE {NOTHING} END) AS {AT}"
+        )
+        away = (
+            f"explode(CASE WHEN {AT} <> {place.index} THEN array({AT}) ELSE {NOTHING} END) AS {AT}"
+        )
+        rest = Rows(self.df.selectExpr(*columns, away), self.live - {place.index})
+        return self.df.selectExpr(*columns, here), rest
 
     def _where(
         self, place: Place, route: Route, valid: str | None, keep: str | None

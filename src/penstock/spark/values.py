@@ -1,4 +1,4 @@
-"""Payloads to values and back, as Spark SQL. What a link sees of a payload, by the codec in force.
+"""Payloads to values, as Spark SQL: what a link sees of a payload, by the codec in force.
 
 Spark's own JSON parsers stop after the first value, and forgive what should be refused. So the text is put
 into an array, with a hash of itself behind it: only if the payload is one whole JSON value does the array
@@ -8,169 +8,164 @@ have that hash as its second element.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType, VariantType
 
-from penstock.codecs.options import JsonOptions, StringOptions
+from penstock.codecs.options import CsvOptions, JsonOptions, MsgpackOptions, StringOptions
 from penstock.config.flow import Stage
 from penstock.errors import ConfigError
-from penstock.flow.plan import Form, Place
-from penstock.spark import parsing, sql
+from penstock.flow.plan import Form
+from penstock.spark import sql
 from penstock.spark.errors import reason_of
-from penstock.spark.rows import EVENT, HIDDEN, Rows, select
+from penstock.spark.rows import HIDDEN
 
 DECODED = f"{HIDDEN}decoded"
 MARK = f"{HIDDEN}mark"
+BRIDGED = f"{HIDDEN}text"
 VALUE = "value"
-_TEXT = "CAST(payload AS string)"
+TEXT = "CAST(payload AS string)"
 _HASH = "xxhash64(payload)"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns that a link has computed, where they are known; what wrote them, where no codec is."""
+    """The codec that payloads are in (None: mere bytes), and a value's columns where they are known."""
 
-    columns: StructType | None
-    codec: Stage | None
+    codec: Stage | None = None
+    columns: StructType | None = None
 
 
-Shapes = Mapping[str, Shape]
-"""By the link that computed them."""
+Shapes = Mapping[tuple[str, ...], Shape]
+"""By `Form.shape`: what links have computed."""
+
+
+def shape_of(form: Form, shapes: Shapes, where: str) -> Shape:
+    """What payloads of this form really are."""
+    if form.wraps:
+        return Shape()
+    if form.shape is not None:
+        return shapes[form.shape]
+    if form.codec is None or form.codec.name == "binary":
+        return Shape()
+    return Shape(form.codec, own_columns(form.codec, where))
+
+
+def own_columns(codec: Stage, where: str) -> StructType | None:
+    """The columns that a codec's options speak of."""
+    match codec.options:
+        case JsonOptions() | MsgpackOptions() as options if options.schema_ddl is not None:
+            return _columns(options.schema_ddl, where)
+        case CsvOptions() as options if options.columns:
+            return StructType([StructField(one, StringType()) for one in options.columns])
+    return None
+
+
+def _columns(ddl: str, where: str) -> StructType:
+    try:
+        found = StructType.fromDDL(ddl)
+    except PySparkException as error:
+        raise ConfigError(f"{where}: the columns {ddl!r}: {reason_of(error)}") from None
+    if not isinstance(found, StructType):
+        raise ConfigError(f"{where}: the columns {ddl!r}: expected `name TYPE, name TYPE`")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How to read payloads of one form. The SQL is about the columns `payload` and `_penstock_decoded`."""
+    """How to read payloads: SQL about the columns of an event, and about those that were added before.
 
-    decode: str | None  # what to compute first, once
-    valid: str | None
-    value: str | None  # None: there is nothing but the bytes
-    fields: tuple[str, ...] = ()  # of the value, where it is a struct
+    First `_penstock_text`, if the codec is a bridge: its JSON. Then `_penstock_decoded`: `decode`.
+    """
 
-
-BYTES = Reading(None, None, None)
-
-
-def codec_of(form: Form, shapes: Shapes) -> Stage | None:
-    """The codec that payloads of this form are really in; None for bytes."""
-    if form.wraps:
-        return None
-    if form.codec is not None:
-        return None if form.codec.name == "binary" else form.codec
-    shape = _shape_of(form, shapes)
-    return None if shape is None else shape.codec
+    value: str | None = None  # None: there is nothing but the bytes
+    type: DataType | None = None
+    valid: str | None = None
+    decode: str | None = None
+    bridge: Stage | None = None
+    fields: tuple[tuple[str, str], ...] = ()  # of the value, where it is a struct: names and SQL
 
 
-def _shape_of(form: Form, shapes: Shapes) -> Shape | None:
-    return None if form.shape is None else shapes.get(form.shape)
-
-
-def reading(form: Form, shapes: Shapes, place: Place) -> Reading:
-    stage = codec_of(form, shapes)
-    if stage is None:
-        return BYTES
-    shape = _shape_of(form, shapes)
-    columns = None if shape is None else shape.columns
-    match stage.options:
-        case JsonOptions() as options:
-            if shape is None and options.schema_ddl is not None:
-                columns = _columns(options.schema_ddl, place)
-            return _variant(_TEXT) if columns is None else _json(columns)
+def reading(shape: Shape) -> Reading:
+    codec, columns = shape.codec, shape.columns
+    match codec.options if codec is not None else None:
+        case None:
+            return Reading()
+        case JsonOptions():
+            utf8 = f"is_valid_utf8({TEXT})"
+            return _variant(TEXT, utf8) if columns is None else _json(columns, TEXT, utf8)
         case StringOptions() as options:
             return _string(options.encoding)
-    raise ConfigError(f"{place.node}: the codec {stage.name} cannot be read in a flow yet")
+        case CsvOptions() as options if columns is not None:
+            return _csv(columns, options)
+    known = f"{BRIDGED} IS NOT NULL"
+    found = _variant(BRIDGED, known) if columns is None else _json(columns, BRIDGED, known)
+    return Reading(found.value, found.type, found.valid, found.decode, codec, found.fields)
 
 
-def _columns(ddl: str, place: Place) -> StructType:
-    try:
-        found = StructType.fromDDL(ddl)
-    except PySparkException as error:
-        raise ConfigError(f"{place.node}: the columns {ddl!r}: {reason_of(error)}") from None
-    if not isinstance(found, StructType):
-        raise ConfigError(f"{place.node}: the columns {ddl!r}: expected `name TYPE, name TYPE`")
-    return found
-
-
-def _json(columns: StructType) -> Reading:
-    fields = ", ".join(f"{sql.name(one.name)} {one.dataType.simpleString()}" for one in columns)
-    schema = f"ARRAY<STRUCT<{fields}, `{MARK}` BIGINT>>"
+def _json(columns: StructType, text: str, also: str) -> Reading:
+    schema = f"ARRAY<STRUCT<{_ddl(columns)}, `{MARK}` BIGINT>>"
     strict = sql.options({"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"})
     end = sql.text(f',{{"{MARK}":')
-    whole = f"concat('[', {_TEXT}, {end}, {_HASH}, '}}]')"
-    names = tuple(one.name for one in columns)
-    parts = ", ".join(f"{sql.text(one)}, {DECODED}[0].{sql.name(one)}" for one in names)
+    whole = f"concat('[', {text}, {end}, {_HASH}, '}}]')"
+    fields = tuple((one.name, f"{DECODED}[0].{sql.name(one.name)}") for one in columns)
     return Reading(
-        decode=f"from_json({whole}, {sql.text(schema)}, {strict})",
+        value=_struct(fields),
+        type=columns,
         valid=f"size({DECODED}) = 2 AND {DECODED}[1].`{MARK}` = {_HASH}"
-        f" AND {DECODED}[0] IS NOT NULL AND is_valid_utf8({_TEXT})",
-        value=f"named_struct({parts})",
-        fields=names,
+        f" AND {DECODED}[0] IS NOT NULL AND {also}",
+        decode=f"from_json({whole}, {sql.text(schema)}, {strict})",
+        fields=fields,
     )
 
 
-def _variant(text: str) -> Reading:
+def _variant(text: str, also: str) -> Reading:
     return Reading(
-        decode=f"try_parse_json(concat('[', {text}, ',', {_HASH}, ']'))",
-        valid=f"try_variant_get({DECODED}, '$[1]', 'bigint') = {_HASH} AND is_valid_utf8({_TEXT})",
         value=f"variant_get({DECODED}, '$[0]', 'variant')",
+        type=VariantType(),
+        valid=f"try_variant_get({DECODED}, '$[1]', 'bigint') = {_HASH} AND {also}",
+        decode=f"try_parse_json(concat('[', {text}, ',', {_HASH}, ']'))",
     )
 
 
 def _string(encoding: str) -> Reading:
-    match encoding:
-        case "utf-8":
-            return Reading(None, f"is_valid_utf8({_TEXT})", _TEXT)
-        case "ascii":
-            return Reading(
-                None, f"octet_length(regexp_replace({_TEXT}, '[\\\\x00-\\\\x7f]', '')) = 0", _TEXT
-            )
-    return Reading(None, None, "decode(payload, 'ISO-8859-1')")
+    value, valid = TEXT, f"is_valid_utf8({TEXT})"
+    if encoding == "latin-1":
+        value, valid = "decode(payload, 'ISO-8859-1')", "true"
+    elif encoding == "ascii":
+        valid += f" AND length({TEXT}) = octet_length(payload)"
+    return Reading(value, StringType(), valid)
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Rows that show what a link's expressions speak of, and the expressions as Spark should read them."""
+def _csv(columns: StructType, options: CsvOptions) -> Reading:
+    schema = f"{_ddl(columns)}, `{MARK}` STRING"
+    found = csv_options(options) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MARK}
+    fields = tuple((one.name, _csv_field(one)) for one in columns)
+    some = "" if len(columns) == 1 else " AND octet_length(payload) > 0"
+    return Reading(
+        value=_struct(fields),
+        type=columns,
+        valid=f"{DECODED}.`{MARK}` IS NULL AND is_valid_utf8({TEXT}){some}",
+        decode=f"from_csv({TEXT}, {sql.text(schema)}, {sql.options(found)})",
+        fields=fields,
+    )
 
-    rows: Rows
-    valid: str | None
-    expressions: list[str]
+
+def csv_options(options: CsvOptions) -> dict[str, str]:
+    return {"sep": options.delimiter, "quote": options.quote, "escape": options.quote}
 
 
-@dataclass(slots=True)
-class Scope:
-    """What expressions may speak of, at each link of a piece."""
+def _ddl(columns: StructType) -> str:
+    return ", ".join(f"{sql.name(one.name)} {one.dataType.simpleString()}" for one in columns)
 
-    shapes: dict[str, Shape]
-    # Parsing is a conversation with the JVM: it is done once for each link, not for each batch.
-    _parsed: dict[str, tuple[str, set[str]]] = field(default_factory=dict)
 
-    def open(self, rows: Rows, place: Place, expressions: Sequence[str]) -> Opened:
-        """Rows with the value's columns beside the event's, if the expressions need any of them.
+def _csv_field(column: StructField) -> str:
+    """Spark takes an empty field for NULL; text is empty then."""
+    found = f"{DECODED}.{sql.name(column.name)}"
+    return f"coalesce({found}, '')" if isinstance(column.dataType, StringType) else found
 
-        The value as a whole is `value`; its fields are columns of their own, but for those that have the
-        name of a column of the event (in whatever case: Spark's names have none).
-        """
-        parsed = [self._parse(rows, place, one) for one in expressions]
-        texts = [text for text, _ in parsed]
-        if set().union(*(names for _, names in parsed)) <= set(EVENT):
-            return Opened(rows, None, texts)
-        found = reading(place.form.inside, self.shapes, place)
-        if found.decode is not None:
-            rows = rows.with_columns(place, {DECODED: found.decode})
-        if found.value is None:
-            return Opened(rows, found.valid, texts)
-        taken = {column.lower() for column in (*EVENT, VALUE)}
-        shown = [f"{found.value} AS {VALUE}"]
-        for field_name in found.fields:
-            if field_name.lower() not in taken:
-                column = sql.name(field_name)
-                shown.append(f"{DECODED}[0].{column} AS {column}")
-        return Opened(Rows(select(rows.df, place, "*", *shown), rows.live), found.valid, texts)
 
-    def _parse(self, rows: Rows, place: Place, text: str) -> tuple[str, set[str]]:
-        if text not in self._parsed:
-            tree = parsing.parse_expression(rows.df.sparkSession, text, place.node)
-            self._parsed[text] = parsing.lenient(tree, text), parsing.names(tree)
-        return self._parsed[text]
+def _struct(fields: Sequence[tuple[str, str]]) -> str:
+    parts = ", ".join(f"{sql.text(name)}, {found}" for name, found in fields)
+    return f"named_struct({parts})"
