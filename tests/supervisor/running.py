@@ -126,7 +126,8 @@ class Run:
         return {process["name"]: process for process in health["processes"]}
 
     def pid(self, name: str) -> int:
-        pid = self.processes()[name]["pid"]
+        """Of a process that lives: one that was just killed is waited for."""
+        pid = eventually(lambda: self.processes()[name]["pid"], f"{name} lives")
         assert isinstance(pid, int)
         return pid
 
