@@ -8,6 +8,7 @@ drawn from a seed, and so is what goes wrong:
 - messages between the coordinator and its workers are dropped, or arrive late and out of order
 - the coordinator, a worker or a sink dies between any two steps, also in the middle of a write: a sink
   dies before, within or after every call to its store, and what was not synced is lost, or half there
+- a sink's log cannot be written, and the sink lives on
 
 One worker speaks to one sink; a batch has data for all of them, and is retried under a new transaction until
 it is committed. After a while nothing goes wrong any more, and the world must come to rest.
@@ -33,12 +34,14 @@ CALM_ROUNDS = 1000
 VERSION, COOKIE = "v0.0.1", "c"
 
 
-class Crash(Exception):
-    """The process is dead, here and now."""
+class Crash(BaseException):
+    """The process is dead, here and now: nothing in it may hear of that."""
 
 
 class Disk:
     """A sink's store. What is not synced may be lost, from any byte on."""
+
+    stages = True
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -46,6 +49,7 @@ class Disk:
         self.data: dict[str, bytearray] = {}
         self.synced: dict[str, int] = {}
         self.visible: dict[str, bytearray] = {}
+        self.staged: set[tuple[str, str]] = set()  # prepared, and neither committed nor aborted
 
     def crash(self) -> None:
         for worker, data in self.data.items():
@@ -69,11 +73,14 @@ class Disk:
     def prepare(self, vote: Voted) -> str:
         self._world.may_die()
         self.synced[vote.worker] = len(self.data.get(vote.worker, b""))
+        self.staged.add((vote.worker, vote.transaction))
         self._world.may_die()
         return "by rule" if self._world.happens("veto") else ""
 
     def log(self, record: Record) -> None:
         self._world.may_die()
+        if self._world.happens("full"):
+            raise OSError("the disk is full")
         self._world.check(record)
         self.records.append(record)
         self._world.may_die()
@@ -85,6 +92,7 @@ class Disk:
             assert len(visible) == decision.start, "bytes are lost or doubled"
             visible += self.data[decision.worker][decision.start : decision.end]
         assert len(visible) <= decision.end, "bytes that must be rolled back are visible"
+        self.staged.discard((decision.worker, decision.transaction))
         self._world.may_die()
 
 
@@ -165,6 +173,7 @@ class World:
             "kill": self.chance.choice([0, 0.002, 0.01]),
             "veto": self.chance.choice([0, 0.1, 0.4]),
             "lose": self.chance.choice([0, 0.02, 0.1]),
+            "full": self.chance.choice([0, 0.02, 0.1]),
         }
         names = [f"w{i}" for i in range(self.chance.randint(1, 3))]
         self.coordinator = Coordinator()
@@ -215,6 +224,7 @@ class World:
     def check_rest(self) -> None:
         for name, sink in self.sinks.items():
             assert bytes(sink.disk.visible.get(name, b"")) == b"".join(self.input[name])
+            assert not sink.disk.staged, "what was prepared was neither committed nor aborted"
 
     # --- Time -----------------------------------------------------------------------------------------
 
@@ -328,6 +338,8 @@ class World:
             except Crash:
                 self.kill_sink(sink)
                 return
+            except OSError as error:
+                wire.participant.connection.fail(str(error))
             wire.to_worker += b"".join(map(bytes, wire.participant.connection.take()))
             if wire.participant.connection.closing and not wire.to_worker:
                 self.close_worker_end(wire)
@@ -364,7 +376,7 @@ class World:
         if sink.workers is None:
             try:
                 sink.start()
-            except Crash:
+            except (Crash, OSError):
                 sink.die()
 
     def act(self, actor: Actor) -> None:

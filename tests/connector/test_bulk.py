@@ -74,6 +74,26 @@ def test_any_split_of_the_bytes_gives_the_frames_that_went_in(stream, places):
     assert events(Decoder(), cut(data, places)) == sent
 
 
+@given(
+    st.lists(st.one_of(MESSAGES, OTHERS), max_size=20), st.lists(st.integers(0, 20_000), max_size=9)
+)
+def test_reading_behind_an_unfinished_frame_gives_the_same(stream, places):
+    sent = flat(stream)
+    pieces = cut(b"".join(map(encode, sent)), places)
+    for room in (64, 1 << 20):  # it leaves too little of the smaller one, mostly
+        decoder, buffer = Decoder(), memoryview(bytearray(room))
+        found: list[object] = []
+        for piece in pieces:
+            while piece:
+                decoder.lead(buffer)  # nothing came then: it is asked again
+                led = decoder.lead(buffer)
+                read, piece = piece[: room - led], piece[room - led :]
+                buffer[led : led + len(read)] = read
+                for event in decoder.feed(buffer[: led + len(read)], led):
+                    found += event.each() if isinstance(event, Messages) else [event]
+        assert found == sent
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.one_of(MESSAGES, OTHERS), max_size=8))
 def test_one_byte_at_a_time_gives_the_same(stream):

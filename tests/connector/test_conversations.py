@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.connector.columns import Messages
 from penstock.connector.connection import Failed
+from penstock.connector.decoder import Decoder
 from penstock.connector.frames import (
     NO_REFERENCE,
     Ack,
@@ -28,8 +30,11 @@ from penstock.connector.two_phase import (
     Phase2,
     Range,
     ReplyUncommitted,
+    WorkersLeft,
+    decode_payload,
     encode_frame,
 )
+from penstock.connector.worker import Worker
 from penstock.connector.working import WorkingConnection
 from penstock.errors import ProtocolError
 from penstock.limits import MAX_CONNECTOR_STREAMS
@@ -229,13 +234,15 @@ def test_a_round_of_two_phase_commit():
     assert heard(other, sent(worker)) == [HELLO]
     list(other.approve())
     assert heard(worker, sent(other)) == [Ok(500)]
-    worker.notify()
     worker.list_uncommitted(1)
-    assert heard(other, sent(worker)) == [Notify(1, b"data", 0), ListUncommitted(1)]
-    other.grant(1, 0)
+    assert heard(other, sent(worker)) == [ListUncommitted(1)]
     other.reply_uncommitted(1, [])
-    assert heard(worker, sent(other)) == [NotifyAck(True, 1, 0), ReplyUncommitted(1)]
+    assert heard(worker, sent(other)) == [ReplyUncommitted(1)]
     assert worker.settled
+    worker.notify()
+    assert heard(other, sent(worker)) == [Notify(1, b"data", 0)]
+    other.grant(1, 0)
+    assert heard(worker, sent(other)) == [NotifyAck(True, 1, 0)]
     worker.data(MESSAGE)
     worker.phase1("t", 0, 3)
     data, phase1 = heard(other, sent(worker))
@@ -297,6 +304,51 @@ def test_a_worker_settles_before_it_sends():
     worker.phase2("b", False)
     assert worker.settled
     worker.data(MESSAGE)
+
+
+def said(worker: Worker) -> list[object]:
+    """What the worker sends, as a sink reads it."""
+    found: list[object] = []
+    for item in Decoder().feed(sent(worker.connection)):
+        found += map(two_phase, item.each()) if isinstance(item, Messages) else [item]
+    return found
+
+
+def two_phase(message: Message) -> object:
+    return decode_payload(message.payload or b"")
+
+
+def test_a_worker_asks_and_settles_before_it_opens_its_stream():
+    worker = Worker(HELLO, point_of_reference=7)
+    assert said(worker) == [HELLO]
+    worker.receive(WIRE[Signal.OK])
+    assert said(worker) == [ListUncommitted(1)]
+    worker.receive(encode_frame(ReplyUncommitted(1, ("a", "b"))))
+    assert said(worker) == []
+    assert worker.asks == {"a", "b"}
+    worker.tell("b", False)
+    assert said(worker) == [Phase2("b", False)]
+    worker.tell("a", True)
+    assert said(worker) == [Phase2("a", True), ListUncommitted(2), Notify(1, b"data", 7)]
+    worker.receive(encode(NotifyAck(True, 1, 9)))
+    assert not worker.ready, "the sink may not have heard yet"
+    worker.receive(encode_frame(ReplyUncommitted(2)))
+    assert worker.ready
+    assert worker.reference == 9
+    assert said(worker) == []
+
+
+def test_a_worker_that_has_nothing_to_settle_opens_its_stream_after_the_answer():
+    worker = Worker(HELLO)
+    worker.receive(WIRE[Signal.OK])
+    assert said(worker) == [HELLO, ListUncommitted(1)]
+    worker.receive(encode_frame(ReplyUncommitted(1)))
+    assert said(worker) == [Notify(1, b"data", 0)]
+    worker.left(("gone",))
+    assert said(worker) == [WorkersLeft(2, ("gone",)), ListUncommitted(3)]
+    worker.receive(WIRE[Signal.NOTIFY_ACK] + encode_frame(ReplyUncommitted(3)))
+    assert worker.ready
+    assert said(worker) == []
 
 
 def test_a_reply_to_a_question_that_was_not_asked_is_refused():

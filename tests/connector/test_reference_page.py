@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tools.diagrams import PAGE, drawn
-
 from penstock.connector.frames import FrameType
 from penstock.connector.states import TABLES
 from penstock.connector.two_phase import TwoPhaseType
+from tools.diagrams import PAGE, drawn
 
 
 def test_the_diagrams_are_up_to_date():

@@ -13,7 +13,7 @@ whose elements are keys, payloads and what lies between them, and the elements t
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -21,26 +21,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connector.frames import LENGTH_BYTES, MESSAGE_HEAD, FrameType, Message
+from penstock.connector.frames import LENGTH_BYTES, FrameType, Message
+from penstock.connector.heads import HEAD, HEAD_BYTES, LEAST_LENGTH
 from penstock.errors import ProtocolError
 
 Positions = npt.NDArray[np.int64]
 
-HEAD_BYTES: Final = MESSAGE_HEAD.size
-HEAD: Final = np.dtype(
-    [
-        ("length", ">u4"),
-        ("type", "u1"),
-        ("stream_id", ">u8"),
-        ("message_id", ">u8"),
-        ("event_time", ">i8"),
-        ("key_bytes", ">u2"),
-    ]
-)
-assert HEAD.itemsize == HEAD_BYTES
-
-LEAST_LENGTH: Final = HEAD_BYTES - LENGTH_BYTES
 _MESSAGE: Final = int(FrameType.MESSAGE)
+_SIZED: Final = np.dtype([("length", ">u4"), ("type", "u1")])
 _LENGTH_AND_TYPE: Final = struct.Struct(">IB")
 _BLOCK_BYTES: Final = (
     128 * 1024
@@ -53,18 +41,27 @@ _SAMPLE: Final = 16  # frames walked to learn how large they are
 class Messages:
     """MESSAGE frames in a buffer, in their order. They need not be neighbours.
 
-    The columns are read when asked for, and point nowhere: the buffer may be reused once they are.
+    The columns are read when first asked for, and point nowhere: the buffer may be reused once they are.
     """
 
     buffer: memoryview
     starts: Positions
     ends: Positions
+    _known: dict[str, npt.NDArray[np.generic]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def _column(self, name: str, dtype: str) -> npt.NDArray[np.generic]:
         """One field of every head, wherever the heads lie."""
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = self._gathered(name, dtype)
+        return found
+
+    def _gathered(self, name: str, dtype: str) -> npt.NDArray[np.generic]:
         spec = HEAD.fields
         assert spec is not None
         if not len(self.starts):
@@ -98,8 +95,10 @@ class Messages:
     def size_bytes(self) -> int:
         return int((self.ends - self.starts).sum())
 
-    def select(self, chosen: npt.NDArray[np.bool_] | slice) -> Messages:
-        return Messages(self.buffer, self.starts[chosen], self.ends[chosen])
+    def select(self, chosen: npt.NDArray[np.bool_] | Positions | slice) -> Messages:
+        found = Messages(self.buffer, self.starts[chosen], self.ends[chosen])
+        found._known = {name: column[chosen] for name, column in self._known.items()}
+        return found
 
     def payloads(self) -> pa.BinaryArray:
         """An absent payload is an empty one here: the topic's column is never null."""
@@ -115,20 +114,20 @@ class Messages:
         there = pa.py_buffer(np.packbits(lengths > 0, bitorder="little"))
         return pa.Array.from_buffers(pa.binary(), len(lengths), [there, *found.buffers()[1:]])
 
-    def frames(self) -> bytes:
-        """The frames as they came."""
+    def frames(self) -> memoryview:
+        """The frames as they came: in the buffer, if they are neighbours there."""
         if len(self) == 0:
-            return b""
+            return memoryview(b"")
         if (self.starts[1:] == self.ends[:-1]).all():
-            return bytes(self.buffer[self.starts[0] : self.ends[-1]])
+            return self.buffer[self.starts[0] : self.ends[-1]]
         data = _cut(self.buffer, self.starts, self.ends).buffers()[2]
-        return bytes(memoryview(data)[: self.size_bytes])
+        return memoryview(data)[: self.size_bytes]
 
     def copy(self) -> Messages:
         """The same in a buffer of their own."""
         lengths = self.ends - self.starts
         ends = np.cumsum(lengths)
-        return Messages(memoryview(self.frames()), ends - lengths, ends)
+        return Messages(memoryview(bytes(self.frames())), ends - lengths, ends)
 
     def each(self) -> list[Message]:
         """One by one; for small volumes and tests."""
@@ -209,22 +208,37 @@ def find_messages(data: memoryview, at: int, max_frame_bytes: int) -> Messages:
     another type, too long, too short for what it must hold, or not all there."""
     starts, end = _walk(data, at, max_frame_bytes, _SAMPLE)
     if len(starts) < _SAMPLE:
-        pieces = [np.array(starts, np.int64)]
-    elif end - at > _SMALL_FRAME_BYTES * _SAMPLE:
-        starts, end = _walk(data, at, max_frame_bytes, None)
-        pieces = [np.array(starts, np.int64)]
+        return _found(data, [np.array(starts, np.int64)], end)
+    large = end - at > _SMALL_FRAME_BYTES * _SAMPLE
+    found, end = _same_size(data, at, starts[1] - at)
+    pieces = [found]
+    if large:
+        starts, end = _walk(data, end, max_frame_bytes, None)
+        pieces.append(np.array(starts, np.int64))
     else:
-        pieces, end = [], at
-        while True:
+        while len(found) or len(pieces) == 1:
             found, end = _search(data, end, max_frame_bytes)
-            if not len(found):
-                break
             pieces.append(found)
+    return _found(data, pieces, end)
+
+
+def _found(data: memoryview, pieces: list[Positions], end: int) -> Messages:
     first = np.concatenate(pieces)
     ends = np.empty_like(first)
     ends[:-1] = first[1:]
     ends[-1:] = end
     return _only_sound(Messages(data, first, ends))
+
+
+def _same_size(data: memoryview, at: int, size: int) -> tuple[Positions, int]:
+    """Frames that follow each other from `at`, as long as they are all of this size. Records of one size
+    are found at once that way."""
+    count = (len(data) - at) // size
+    heads: npt.NDArray[np.void] = np.ndarray((count,), _SIZED, data, at, (size,))
+    alike = (heads["length"] == size - LENGTH_BYTES) & (heads["type"] == _MESSAGE)
+    if not alike.all():
+        count = int(alike.argmin())
+    return at + size * np.arange(count, dtype=np.int64), at + size * count
 
 
 def _walk(

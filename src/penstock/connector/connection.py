@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from penstock.connector.columns import Messages
 from penstock.connector.decoder import Decoded, Decoder, Malformed
 from penstock.connector.frames import Error, Frame, encode
 from penstock.connector.machine import Machine
@@ -19,6 +18,9 @@ from penstock.connector.states import STREAM, Side, Signal, State, Table
 from penstock.errors import ProtocolError
 from penstock.limits import MAX_CONNECTOR_FRAME_BYTES, MAX_CONNECTOR_STREAMS
 from penstock.message import Buffer
+
+if TYPE_CHECKING:
+    from penstock.connector.columns import Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +55,27 @@ class Connection:
     def open_streams(self) -> list[int]:
         return [name for name, one in self._streams.items() if one.state is State.OPEN]
 
+    @property
+    def has_output(self) -> bool:
+        return bool(self._out)
+
     def take(self) -> list[Buffer]:
         """What is to be sent, in order. Each piece is given once."""
         out, self._out = self._out, []
         return out
 
-    def feed(self, data: Buffer) -> Iterator[Event]:
+    def lead(self, buffer: memoryview) -> int:
+        """See `Decoder.lead`."""
+        return self._decoder.lead(buffer)
+
+    def feed(self, data: Buffer, led: int = 0) -> Iterator[Event]:
         """The events of what arrived, one at a time: each can be answered before the next is heard.
 
         Go through all of them, and use `Messages` before the bytes that were fed are reused.
         """
         if self._machine.over:
             return
-        for item in self._decoder.feed(data):
+        for item in self._decoder.feed(data, led):
             try:
                 if isinstance(item, Malformed):
                     raise ProtocolError(item.reason)

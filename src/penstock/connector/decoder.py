@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Union
 
-from penstock.connector.columns import Messages, find_messages
 from penstock.connector.frames import LENGTH_BYTES, Frame, FrameType, Message, decode
 from penstock.errors import ProtocolError
 from penstock.limits import MAX_CONNECTOR_FRAME_BYTES
 from penstock.message import Buffer
+
+if TYPE_CHECKING:
+    from penstock.connector.columns import Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Malformed:
     reason: str
 
 
-Decoded: TypeAlias = Frame | Messages | Malformed
+Decoded: TypeAlias = Union[Frame, "Messages", Malformed]
 """MESSAGE frames come as `Messages` only: as many as follow each other in what was fed."""
 
 
@@ -36,24 +38,45 @@ class Decoder:
     def held_bytes(self) -> int:
         return len(self._rest)
 
-    def feed(self, data: Buffer) -> list[Decoded]:
+    def lead(self, buffer: memoryview) -> int:
+        """Put the unfinished frame at the beginning of a buffer, for more to be read behind it: the messages of
+        one read then come in one piece. How many bytes that is, for `feed`; 0 if it would leave little room."""
+        size = len(self._rest)
+        if size > len(buffer) // 2:
+            return 0
+        buffer[:size] = self._rest
+        return size
+
+    def feed(self, data: Buffer, led: int = 0) -> list[Decoded]:
+        """`led`: so many bytes at its beginning were put there by `lead`."""
         if self.failed:
             return []
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < self._need:
-                return []
-            data, self._rest = self._rest, bytearray()
+        if led:
+            self._rest = bytearray()
         view = memoryview(data)
         events: list[Decoded] = []
         try:
-            end = self._cut(view, events)
+            view = self._complete(view, events)
+            if len(view):
+                end = self._cut(view, events)
+                self._rest = bytearray(view[end:])
         except ProtocolError as error:
             self.failed = True
             events.append(Malformed(str(error)))
-            return events
-        self._rest = bytearray(view[end:])
         return events
+
+    def _complete(self, view: memoryview, events: list[Decoded]) -> memoryview:
+        """Finish the frame that the last feed has begun, and no more: what follows is not copied."""
+        while self._rest and len(view):
+            missing = self._need - len(self._rest)
+            self._rest += view[:missing]
+            view = view[missing:]
+            if len(self._rest) >= self._need:
+                begun, self._rest = self._rest, bytearray()
+                end = self._cut(memoryview(begun), events)
+                # Something is left if it was the length that was not all there.
+                self._rest = begun[end:]
+        return view
 
     def _cut(self, view: memoryview, events: list[Decoded]) -> int:
         """Add what is whole to `events`; where the unfinished frame begins."""
@@ -74,6 +97,9 @@ class Decoder:
                 self._need = end - at
                 return at
             if view[at + LENGTH_BYTES] == FrameType.MESSAGE:
+                # Not before one comes: a program that only sends needs no Arrow.
+                from penstock.connector.columns import find_messages
+
                 found = find_messages(view, at, self._max_frame_bytes)
                 if len(found):
                     events.append(found)

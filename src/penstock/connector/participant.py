@@ -1,12 +1,13 @@
 """A sink's side of one worker's connection: what is stored, logged, voted and answered, in this order.
 
     data     store.append
-    PHASE1   store.prepare (durable, not visible) ─► store.log(Voted) ─► REPLY
+    PHASE1   store.log(Preparing) ─► store.prepare (durable, not visible) ─► store.log(Voted) ─► REPLY
     PHASE2   store.log(Decided) ─► store.carry_out (visible, or gone) ─► store.log(Done)
 
 Whatever is killed between two of these, `recover` and the worker's next connection finish the work: what was
-voted on is named to the worker, what was decided is carried out again, the rest is cut away. So `prepare`
-may be told of a transaction and never hear of it again, and `carry_out` may come twice.
+voted on is named to the worker, what was decided is carried out again, the rest is cut away. What was about
+to be prepared and never came to a vote was not answered for, so it is rolled back by the worker, and here
+without asking. So `prepare` is always followed by `carry_out`, which may come twice, and for what `prepare` never heard of.
 
 There is no I/O here: the store does it, and the caller moves bytes between connection and socket.
 """
@@ -34,8 +35,18 @@ from penstock.message import Buffer
 
 
 @dataclass(frozen=True, slots=True)
+class Preparing:
+    """The store is about to prepare this. Without a `Voted` behind it, what came of that must go."""
+
+    worker: str
+    transaction: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
-    """A decision was carried out."""
+    """A decision was carried out, or what was prepared without a vote is gone."""
 
     worker: str
     transaction: str
@@ -48,11 +59,15 @@ class Left:
     worker: str
 
 
-Record: TypeAlias = Voted | Decided | Done | Left
+Record: TypeAlias = Preparing | Voted | Decided | Done | Left
 
 
 class Store(Protocol):
     """Where a sink keeps data and its transaction log. A method that raises ends the connection."""
+
+    @property
+    def stages(self) -> bool:
+        """Whether `prepare` leaves something behind that `carry_out` has to undo, if no vote follows."""
 
     def append(self, worker: str, offset: int, messages: Messages) -> None:
         """Keep data that begin at this offset. They need not be durable before `prepare`."""
@@ -85,7 +100,10 @@ class Workers:
         unfinished: dict[tuple[str, str], Decided] = {}
         for record in records:
             match record:
+                case Preparing():
+                    unfinished[record.worker, record.transaction] = _undo(record)
                 case Voted():
+                    unfinished.pop((record.worker, record.transaction), None)
                     votes[record.worker] = record
                 case Decided():
                     votes.pop(record.worker, None)
@@ -122,10 +140,20 @@ class Workers:
 
     def vote(self, ledger: Ledger, message: Phase1) -> Voted:
         vote = ledger.phase1(message)
-        if vote.commit and (reason := self.store.prepare(vote)):
-            fields = vote.worker, vote.transaction, False, vote.start, vote.end
-            vote = Voted(*fields, reason)
-        self.store.log(vote)
+        preparing = Preparing(vote.worker, vote.transaction, vote.start, vote.end)
+        prepared = vote.commit
+        if prepared:
+            if self.store.stages:
+                self.store.log(preparing)
+            if reason := self.store.prepare(vote):
+                fields = vote.worker, vote.transaction, False, vote.start, vote.end
+                vote = Voted(*fields, reason)
+        try:
+            self.store.log(vote)
+        except Exception:
+            if prepared:  # no answer goes out: the worker rolls it back
+                self._carry_out(_undo(preparing))
+            raise
         ledger.voted(vote)
         return vote
 
@@ -153,15 +181,9 @@ class Workers:
         self.store.carry_out(decision)
         self.store.log(Done(decision.worker, decision.transaction))
 
-    def snapshot(self) -> list[Record]:
-        """Records that say what the log says, and no more: what compaction leaves."""
-        found: list[Record] = []
-        for worker, ledger in self._ledgers.items():
-            offset = ledger.committed
-            found += [Decided(worker, "", True, offset, offset), Done(worker, "")]
-            if ledger.vote is not None:
-                found.append(ledger.vote)
-        return found
+
+def _undo(found: Preparing) -> Decided:
+    return Decided(found.worker, found.transaction, False, found.start, found.end)
 
 
 class Participant:

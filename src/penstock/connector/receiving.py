@@ -11,6 +11,7 @@ durable presses back by that alone. An extension that overspends is not refused:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hmac import compare_digest
 
 import numpy as np
 
@@ -143,5 +144,5 @@ def check_hello(hello: Hello, version: str, cookie: str) -> None:
     """Both parties must agree exactly on version and cookie."""
     if hello.version != version:
         raise ProtocolError(f"version {hello.version[:40]!r} is not spoken here; use {version!r}")
-    if hello.cookie != cookie:
+    if not compare_digest(hello.cookie.encode(), cookie.encode()):
         raise ProtocolError("the cookie is not the right one")

@@ -8,8 +8,8 @@ connection, connect again, and take nothing for granted before the next NOTIFY_A
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from penstock.connector.columns import Messages
 from penstock.connector.connection import Connection, Event
 from penstock.connector.frames import (
     Ack,
@@ -26,6 +26,9 @@ from penstock.connector.states import SOURCE_CONNECTION, Side, Signal
 from penstock.errors import ProtocolError
 from penstock.limits import MAX_CONNECTOR_FRAME_BYTES
 from penstock.message import Buffer
+
+if TYPE_CHECKING:
+    from penstock.connector.columns import Messages
 
 
 class SendingConnection(Connection):

@@ -1,10 +1,11 @@
 """Penstock's side of a connection to a sink, without any I/O: settle first, then one round at a time.
 
-1. HELLO; then NOTIFY for the data stream and LIST_UNCOMMITTED.
+1. HELLO; then LIST_UNCOMMITTED.
 2. Every transaction that the sink names is asked about (`asks`) and told (`tell`), and the sink asked again,
    until it names none: PHASE2 is not answered, but what is sent later is heard later.
-3. `ready`: a round may begin with `prepare`: data, PHASE1, and in time the `vote`.
-4. `tell` its outcome, and the sink is asked once more: `ready` again means that it has heard.
+3. NOTIFY for the data stream, once there is nothing left to tell. So the sink's answer says where it stands after that.
+4. `ready`: a round may begin with `prepare`: data, PHASE1, and in time the `vote`.
+5. `tell` its outcome, and the sink is asked once more: `ready` again means that it has heard.
 
 A connection that breaks is thrown away; a new one begins at 1.
 """
@@ -22,10 +23,19 @@ from penstock.message import Buffer
 
 
 class Worker:
-    def __init__(self, hello: Hello, connection: WorkingConnection | None = None) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        connection: WorkingConnection | None = None,
+        *,
+        point_of_reference: int = 0,
+    ) -> None:
         self.connection = connection or WorkingConnection()
         self.connection.hello(hello)
         self._tag = 0
+        self._point_of_reference = point_of_reference  # where the stream stands by our account
+        self.greeted = False  # the sink has said OK
+        self._notified = False
         self._granted = False
         self._confirmed = 0  # the last question that was answered with "nothing"
         self.asks: set[str] = set()  # transactions whose outcome the sink waits for
@@ -45,7 +55,7 @@ class Worker:
     def _handle(self, event: Event) -> None:
         match event:
             case Ok():
-                self.connection.notify()
+                self.greeted = True
                 self._ask()
             case NotifyAck(success, _, reference):
                 if not success:
@@ -56,6 +66,7 @@ class Worker:
                 self.asks.update(transactions)
                 if not transactions:
                     self._confirmed = tag
+                    self._open()
             case Reply(transaction, commit):
                 self.votes[transaction] = commit
             case Failed():
@@ -64,6 +75,11 @@ class Worker:
     def _ask(self) -> None:
         self._tag += 1
         self.connection.list_uncommitted(self._tag)
+
+    def _open(self) -> None:
+        if not self._notified:
+            self._notified = True
+            self.connection.notify(self._point_of_reference)
 
     def prepare(self, transaction: str, start: int, end: int, frames: Iterable[Buffer]) -> None:
         """Send a round: data frames whose ids run from `start` to `end`, then PHASE1."""
@@ -81,3 +97,10 @@ class Worker:
         self.asks.discard(transaction)
         if not self.asks:
             self._ask()
+            self._open()
+
+    def left(self, workers: tuple[str, ...]) -> None:
+        """These workers will never come back. `ready` again means that the sink has heard."""
+        self._tag += 1
+        self.connection.workers_left(self._tag, workers)
+        self._ask()

@@ -1,6 +1,6 @@
 """The sink role, our side: Penstock is the worker, and sends to a sink.
 
-Begin with `hello`, then `notify` and `list_uncommitted`, in any order and without waiting. Events: `Ok`,
+Begin with `hello`, then `list_uncommitted`; `notify` once all that the sink names is decided. Events: `Ok`,
 `NotifyAck`, `ReplyUncommitted` (decide each transaction it names with `phase2`), `Reply` (the vote),
 `Failed`, and frames that old sinks send and a worker may ignore: `Ack`, `Restart`.
 
