@@ -7,6 +7,8 @@ file (`ConfigError`), the operator (`LogFull`, `LogLocked`, `CorruptBatch`), or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class PenstockError(Exception):
     """The root of everything that Penstock raises on purpose."""
@@ -14,6 +16,14 @@ class PenstockError(Exception):
 
 class ConfigError(PenstockError):
     """A flow file, a setting or a command line cannot be used as it is."""
+
+
+class WouldLose(PenstockError):
+    """The flow was edited, and carrying on with it would lose something. `losses` says what, one by one."""
+
+    def __init__(self, message: str, losses: Sequence[str]) -> None:
+        super().__init__(message)
+        self.losses = list(losses)
 
 
 class InvalidMessage(PenstockError):
@@ -60,6 +70,10 @@ class LogClosed(LogError):
     """The writer has stopped. Nothing was written."""
 
 
+class UnknownMessage(LogError):
+    """There is no such message, or it cannot be found by its id alone."""
+
+
 class OutOfOrder(LogError):
     """A numbered message came after a later one of its stream; storing it would break the order."""
 
@@ -77,8 +91,20 @@ class CorruptBatch(LogError):
         super().__init__(f"{path}, byte {position}: {reason}; {span} cannot be read")
 
 
+class CorruptLog(LogError):
+    """A log that decides something is damaged; to go on without what it said would be wrong."""
+
+
 class OffsetsLost(LogError):
     """Messages that were to be read are gone: retention took them, or they are corrupt."""
+
+
+class StateLost(PenstockError):
+    """What a link remembers does not fit what has been decided. The operator must say how to go on."""
+
+
+class BatchFails(PenstockError):
+    """A link with state fails on what it is given, each time. The flow must be changed before it goes on."""
 
 
 class NoJava(PenstockError):
@@ -87,3 +113,7 @@ class NoJava(PenstockError):
 
 class Unavailable(PenstockError):
     """The other side (an edge process, the admin API) does not answer."""
+
+
+class ReadTimeout(PenstockError, TimeoutError):
+    """Nothing came in the time that the reader was ready to wait."""

@@ -92,7 +92,8 @@ EXPANDED_META_BYTES: Final = 32 * MiB
 gets it with each, so that a small body of many messages could fill its memory."""
 
 MAX_PENDING_BYTES: Final = 64 * MiB
-"""(default) Accepted and not yet durable, per partition. Past it the edge pushes back."""
+"""(default) Accepted and not yet durable, per partition, with what a message takes beside its payload. Past
+it the edge pushes back."""
 
 PREALLOCATE_BYTES: Final = 4 * MiB
 """Zero-filled ahead of small commits, so that fdatasync need not record a new file size."""
@@ -155,10 +156,29 @@ MAX_PIPELINED: Final = 128
 """HTTP requests of one connection that wait for an answer; reading stops until some are answered."""
 
 MAX_INFLIGHT_BYTES: Final = 256 * MiB
-"""(default) Bodies being received, over all connections of one receiver in one process."""
+"""(default) Bodies, or messages of TCP and unix connections, that are half received, over all connections of
+one receiver in one process: each may be large, and there may be ten thousand."""
 
 MAX_BATCH_EVENTS: Final = 1_000_000
 """Messages in one HTTP body: bounds the memory of their lengths and ids."""
+
+MAX_WAITING: Final = 20_000
+"""Senders of one edge process that wait for a receipt. One more is not kept waiting."""
+
+MAX_UNANSWERED_READS: Final = 64
+"""Reads of one TCP or unix connection whose messages wait for an answer; then reading stops."""
+
+RECEIPTS_A_QUERY: Final = 10_000
+"""Receipts fetched from their database at a time, however many messages a sender waits for."""
+
+MAX_LISTED_RECEIPTS: Final = 100
+"""Receipts in the answer for a body of many messages: of the first that are not done. All are counted."""
+
+MAX_SEARCHED_ROWS: Final = 5_000_000
+"""Messages looked through for one with a certain id, when nobody knows where it is: a second or so."""
+
+MAX_LOOKUPS: Final = 64
+"""Receipts being looked up at a time by one HTTP receiver in one process; more are answered 503."""
 
 MAX_CLOUDEVENTS: Final = 10_000
 """CloudEvents in one batch. Each has meta of its own to be checked, while everyone else waits."""
@@ -190,8 +210,9 @@ DATAGRAMS_A_TURN: Final = 2048
 MAX_DATAGRAM_BYTES: Final = 65_535
 """UDP's own limit; unix datagrams are held to it too."""
 
-RECV_BUFFER_BYTES: Final = 4 * MiB
-"""(default) A datagram socket's buffer in the kernel: what may arrive while the edge is busy."""
+RECV_BUFFER_BYTES: Final = 32 * MiB
+"""(default) A datagram socket's buffer in the kernel: what may arrive while the edge is busy, or waits for
+its turn on a busy machine. Half a second of small datagrams at 150 thousand a second."""
 
 MAX_UDP_STREAMS: Final = 100_000
 """Sender addresses told apart at a time; the one silent longest makes room."""
@@ -206,8 +227,49 @@ CONNECTOR_CREDITS: Final = 100_000
 MAX_CONNECTOR_STREAMS: Final = 10_000
 """Streams that one connection may have open; one more is refused with ERROR."""
 
+MAX_CONNECTOR_WAITING_BYTES: Final = 16 * MiB
+"""Of one connection, read and not yet durable: past it the connection is not read."""
+
+MAX_CONNECTOR_WORKERS: Final = 256
+"""Task slots of a `sink.connector`: each is a worker that the program keeps state for."""
+
+SDK_PACK_BYTES: Final = 256 * KiB
+"""Single messages that a source of the SDK joins at most: larger pieces gain nothing on a socket."""
+
+SDK_WAITING_BYTES: Final = 32 * MiB
+"""What a source of the SDK holds until it is acknowledged; past it, `write` waits."""
+
 CONNECTOR_HELLO_TIMEOUT_S: Final = 10.0
 """From the connection to its HELLO: whoever says nothing holds a connection for no longer."""
+
+CONNECTOR_KEEPALIVE_IDLE_S: Final = 30
+"""After so much silence the kernel asks whether the other machine is still there. A machine that vanished holds its
+streams, or its worker's name, for about a minute; the kernel's own setting is two hours."""
+
+CONNECTOR_KEEPALIVE_INTERVAL_S: Final = 10
+"""Between those questions."""
+
+CONNECTOR_KEEPALIVE_PROBES: Final = 3
+"""So many of them without an answer end the connection."""
+
+MAX_CONNECTOR_LANES: Final = 64
+"""Attempts of one task at a `sink.connector` that may wait for a decision at once, each as a worker."""
+
+CONNECTOR_LINGER_S: Final = 1.0
+"""After an ERROR: how long what the other side still sends is read, so that it can read the reason."""
+
+SINK_READ_BYTES: Final = MiB
+"""What the SDK's sinks read at a time, from a worker or from a round's file."""
+
+MAX_SINK_CONNECTIONS: Final = 256
+"""Connections to one of the SDK's sinks, a thread each; one more is closed at once."""
+
+SINK_LOG_BYTES: Final = 4 * MiB
+"""A sink's transaction log is compacted when it is larger: some ten thousand rounds."""
+
+MAX_UNREAD_BYTES: Final = 1024 * MiB
+"""(default) Committed messages that wait on the disk until `SinkExtension.read` asks for them; with more,
+it votes to roll back."""
 
 # --- Interceptors -----------------------------------------------------------------------------
 MAX_SEPARATED_BYTES: Final = 8192
@@ -258,6 +320,12 @@ SPARK_BATCH_BYTES: Final = 16 * MiB
 SPARK_KEPT_READERS: Final = 64
 """Partitions that one of Spark's workers keeps open between micro-batches."""
 
+SPARK_COMMIT_WAIT_S: Final = 120.0
+"""How long a write to a topic waits for another batch write to the same one to be appended."""
+
+SPARK_STAGED_S: Final = 7 * 86_400.0
+"""What a batch write has staged and left behind when it died is removed after this time."""
+
 SPARK_TASK_FAILURES: Final = 4
 """Tries of a task before its query fails: a Python worker may be killed for want of memory."""
 
@@ -278,6 +346,9 @@ STATS_INTERVAL_S: Final = 2.0
 MAINTAIN_INTERVAL_S: Final = 5.0
 """How often the keeper looks for segments to re-pack or to delete."""
 
+LOG_FILE_BYTES: Final = 16 * MiB
+"""The file that log lines go to while a terminal shows a flow; past it they go to a new one, and one is kept."""
+
 CONTROL_FRAME_BYTES: Final = 64 * MiB
 """A frame between Penstock's own processes."""
 
@@ -291,8 +362,50 @@ BATCH_ROWS: Final = 500_000
 BATCH_BYTES: Final = 256 * MiB
 """(default) Payload bytes in one micro-batch."""
 
+FORGET_INTERVAL_S: Final = 60.0
+"""How often receipts are removed whose messages retention has taken."""
+
 DRAIN_ROWS: Final = 50_000
 """Messages taken from a park at a time, so that a sink that fails again has little to repeat."""
+
+MAX_DRAINS: Final = 16
+"""Sinks that are brought back at a time: each is a thread, which mostly waits for its destination."""
+
+ONCE_TRIES: Final = 10
+"""With `--once`, tries in a row that a held sink gets before the rest is left in its park: half a minute, by the
+usual pauses. A query that dies gets as many, and the process of the engine."""
+
+LATE_STEP_S: Final = 1.0
+"""How often messages in a park are looked at that may have waited too long (a tenth of a shorter `timeout_s`): each
+time costs a transaction, if there are any."""
+
+STATE_BUCKETS: Final = 16
+"""Parts into which a link that keeps state in Python has it cut: each is a call, and is written as a whole
+when anything in it changes. It is part of the state's format."""
+
+HELD_MESSAGES: Final = 10_000
+"""Messages that a throttler holds back in one part of its state; more are throttled."""
+
+WINDOW_MESSAGES: Final = 100_000
+WINDOW_BYTES: Final = 16 * MiB
+"""A window that has so much ends: its messages are kept in memory, and become one event."""
+
+JOB_TRIES: Final = 3
+"""Runs of a micro-batch that fails on its messages, before they are searched for: it may have been a whim."""
+
+POISONED_SINGLY: Final = 16
+"""Messages on which a link fails that are searched for one by one in a micro-batch. Each costs up to 40 small
+jobs; past it, what still fails of the batch fails as a whole."""
+
+LOST_RANGES: Final = 1000
+"""Ranges of messages that cannot be read, of one micro-batch: what is damaged beyond is told as one. They are
+in the decision log and in the receipts, about 200 bytes each."""
+
+CLOCK_STEP_S: Final = 1.0
+"""How often a link with state that waits for time to pass is told of it: each time costs two small batches."""
+
+CLOCK_MARGIN_S: Final = 1.0
+"""Time is told this much late: a message may have been stamped, and wait for the disk."""
 
 # --- The admin API ----------------------------------------------------------------------------
 MAX_ADMIN_BODY_BYTES: Final = 64 * KiB
@@ -342,3 +455,14 @@ HTTP_BATCH_BYTES: Final = 1 * MiB
 
 APPEND_CHUNK_BYTES: Final = 16 * MiB
 """(default) What a topic sink appends at once when it commits, in payloads: it is copied in memory."""
+
+# --- Tests of flows ---------------------------------------------------------------------------
+TEST_CASE_S: Final = 120.0
+"""(default) A case that has not settled by then is broken off: a query that dies again and again would go on
+for ever."""
+
+TEST_CRASHES: Final = 16
+"""A case whose engine was killed so often fails: each crash costs a start of Spark."""
+
+TEST_FILE_BYTES: Final = 16 * MiB
+"""A file of inputs, a message a line: it is held in memory, and so is everything that comes out."""

@@ -298,6 +298,32 @@ class LogContract:
         expected = [b"%c%d" % (c, i) for i in range(50) for c in b"brs"]
         assert payloads(log.reader(TOPIC, 0)) == expected
 
+    def test_several_numbers_are_stored_by_one_sync_and_once(
+        self, log: Log, writer: Writer
+    ) -> None:
+        told: list[Appended | PenstockError] = []
+        given = [some_rows(b"%d" % n, b"%d again" % n) for n in range(4)]
+
+        async def go() -> None:
+            writer.start()
+            writer.submit_numbers(given[:3], "p", [3, 5, 9], told.append)
+            await writer.drain()
+            assert writer.last_number("p") == 9
+            writer.submit_numbers(given[1:], "p", [5, 9, 12], told.append)
+            writer.submit_numbers([given[0].drop_columns(["seq"])], "p", [13], told.append)
+            await writer.drain()
+            await asyncio.sleep(0)
+            assert writer.last_number("p") == 12
+            assert writer.pending_bytes == 0
+            writer.close()
+
+        asyncio.run(go())
+        assert told[:1] == [Appended(0, 6)]
+        assert sum(one.repeats for one in told if isinstance(one, Appended)) == 4
+        assert sum(isinstance(one, LogError) for one in told) == 1
+        expected = [text for n in range(4) for text in (b"%d" % n, b"%d again" % n)]
+        assert payloads(log.reader(TOPIC, 0)) == expected
+
     def test_upkeep_keeps_the_numbers_of_producers(self, log: Log, writer: Writer) -> None:
         for i in range(1200):
             if i % 3:

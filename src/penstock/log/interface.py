@@ -108,7 +108,12 @@ class Writer(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Submitted and not yet durable. Callers stop submitting when it passes their limit."""
+        """Memory of what is submitted and not yet durable; empty messages take some too. Callers stop
+        submitting when it passes their limit."""
+
+    @property
+    def end(self) -> int:
+        """The next offset: everything below it is durable."""
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Make the batches durable, with one fsync for all. Not to be mixed with `submit`."""
@@ -146,6 +151,21 @@ class Writer(Protocol):
 
     def submit_rows(self, rows: pa.RecordBatch, producer: str, number: int, done: Done) -> None:
         """The same from the event loop's thread, after `start`; `done` as for `submit`."""
+
+    def submit_numbers(
+        self, rows: Sequence[pa.RecordBatch], producer: str, numbers: Sequence[int], done: Done
+    ) -> None:
+        """Several numbers of a producer, rising, by one sync. Each is small enough for one frame of the log
+        (PACKED_BYTES). Where `done` is told of an error, ask for `last_number`; after a crash the first few
+        may be stored."""
+
+    def last_number(self, producer: str) -> int | None:
+        """The last number of a producer of rows; None if it is not known. Durable if nothing of that
+        producer is pending."""
+
+    def offset_of(self, peer: str, stream: str, seq: int) -> int | None:
+        """Where a message of a numbered stream or an `Idempotency-Key` is, as far as the partition
+        remembers. It may still be on its way to the disk."""
 
     async def drain(self) -> None:
         """Wait until nothing is pending."""

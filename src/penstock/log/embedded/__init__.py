@@ -6,7 +6,7 @@
     DATA/topics/NAMESPACE/TOPIC/0000/                 partition 0
         00000000000000000000.seg                      a segment, named for its first offset
         00000000000000000000.idx                      its sparse index, once re-packed (a hint)
-        00000000000000000000.prd                      what it holds of numbers, and every last one
+        00000000000000000000.prd                      all that is known of numbers at its end
         tail                                          how far readers may read
         lock                                          who writes
 
@@ -39,7 +39,8 @@ fdatasync; readers that catch it half stored look again.
 # Limits
 
 A frame has at most MAX_FRAME_BYTES and a segment at most SEGMENT_FRAMES frames; a segment is sealed
-once it passes its size or age. See `penstock.limits`.
+once it passes its size, or its age, which is that of its first frame: by whoever has the partition, or
+by the keeper if nobody has. See `penstock.limits`.
 
 # Writing
 
@@ -51,7 +52,7 @@ end, everyone who waited is told that nothing was stored, and the disk is tried 
 
 # Recovery
 
-Taking the lock runs recovery. Sealed segments are not read. The last one is walked from its start:
+Taking the lock runs recovery. Sealed segments are not read, and of the sidecars only the newest. The last one is walked from its start:
 
 - Up to the byte that `tail` calls durable, a frame that fails its check is *corrupt*: it is noted and
   kept, and the walk goes on at the next 64-byte boundary that holds a valid frame.
@@ -68,7 +69,7 @@ host underneath makes of that is theirs.
 
 `keeper.py` rewrites a sealed segment of lean or small frames as Arrow frames of a good size into a new file
 and renames it over the old one; readers that have the old one mapped keep it. Retention unlinks whole sealed
-segments, oldest first, but keeps the newest sidecar, which has the last number of every stream. Neither
+segments, oldest first, but keeps the newest sidecars, which have the last number of every stream. Neither
 touches the active segment, so both run beside the writer, in another process.
 """
 

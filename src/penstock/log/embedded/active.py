@@ -21,12 +21,14 @@ from penstock.log.embedded.segment import (
     TailState,
     check_segment_header,
     damaged,
+    is_aged,
     map_file,
     segment_bases,
     segment_header,
     segment_path,
     walk,
 )
+from penstock.log.embedded.sidecar import read_sidecar, sidecar_bases
 from penstock.message import Buffer
 
 _IOV_MAX = 1024
@@ -49,7 +51,8 @@ class ActiveSegment:
         self.position = SEGMENT_HEADER_BYTES
         self.end = 0
         self.frames = 0
-        self.opened_s = time.monotonic()
+        self.began_us = 0  # when its first frame was appended
+        self._whole: int | None = None  # the segment of the newest sidecar that has everything
         self._append_us = 0
         self._filled_to = 0
         self._last_size = 0
@@ -61,29 +64,44 @@ class ActiveSegment:
 
     def recover(self, producers: Producers) -> None:
         bases = segment_bases(self._folder)
-        for base in self._sealed(bases):
-            self._learn(base, producers)
+        active = bases[-1] if bases else 0
+        # A sidecar of the active segment is left aside: sealing it was broken off, or failed.
+        sidecars = [base for base in sidecar_bases(self._folder) if base < active]
+        self._load_newest(sidecars, producers)
+        known = -1 if self._whole is None else self._whole
+        for base in sorted({*sidecars, *bases[:-1]}):
+            if base > known:
+                self._learn(base, producers)
         if not bases:
             self._create(0)
         else:
-            self._recover_last(bases[-1], producers)
+            self._recover_last(active, producers)
         producers.forget_runs_before(bases[0] if bases else 0)
         self._publish()
 
-    def _sealed(self, bases: list[int]) -> list[int]:
-        """Sealed segments, and those that retention removed but whose sidecar it had to leave."""
-        active = bases[-1] if bases else 0
-        sidecars = {int(path.stem) for path in self._folder.glob("*.prd") if path.stem.isdigit()}
-        return sorted(base for base in sidecars.union(bases[:-1]) if base < active)
+    def _load_newest(self, bases: list[int], producers: Producers) -> None:
+        """From the newest sidecar that is sound, if that is one which makes the others needless."""
+        for base in reversed(bases):
+            sidecar = read_sidecar(self._sidecar_path(base), self._seed)
+            if sidecar is not None:
+                if sidecar.whole:
+                    producers.load(sidecar)
+                    self._whole = base
+                return
 
     def _learn(self, base: int, producers: Producers) -> None:
+        sidecar = read_sidecar(self._sidecar_path(base), self._seed)
         path = segment_path(self._folder, base)
-        if producers.load_sidecar(path.with_suffix(".prd"), self._seed) or not path.exists():
-            return
-        data = map_file(path)
-        for found in walk(data, SEGMENT_HEADER_BYTES, len(data), self._seed):
-            if found.header is not None and found.damage is None:
-                producers.learn(body_of(data, found.position, found.header), found.header)
+        if sidecar is not None:
+            producers.load(sidecar)
+        elif path.exists():
+            data = map_file(path)
+            for found in walk(data, SEGMENT_HEADER_BYTES, len(data), self._seed):
+                if found.header is not None and found.damage is None:
+                    producers.learn(body_of(data, found.position, found.header), found.header)
+
+    def _sidecar_path(self, base: int) -> Path:
+        return segment_path(self._folder, base).with_suffix(".prd")
 
     def _recover_last(self, base: int, producers: Producers) -> None:
         path = segment_path(self._folder, base)
@@ -103,6 +121,7 @@ class ActiveSegment:
                 self.end = last + 1
             if found.header is not None and found.damage is None:
                 self.end, self._append_us = found.header.end, found.header.append_us
+                self.began_us = self.began_us or self._append_us
                 producers.learn(body_of(data, found.position, found.header), found.header)
             self.position = found.end
             self.frames += 1
@@ -135,6 +154,8 @@ class ActiveSegment:
         except OSError:
             self._cut_back()
             raise
+        if not self.frames:
+            self.began_us = append_us
         self.position += size
         self.end = end
         self.frames += frames
@@ -149,13 +170,13 @@ class ActiveSegment:
         return (
             self.position >= segment_bytes
             or self.frames >= SEGMENT_FRAMES
-            or time.monotonic() - self.opened_s >= segment_age_s
+            or is_aged(self.began_us, segment_age_s)
         )
 
     def seal(self, sidecar: bytes) -> None:
         """Close this segment and begin the next. On OSError this one stays the active one."""
-        path = segment_path(self._folder, self.base)
-        write_durably(path.with_suffix(".prd"), sidecar)
+        sealed = self.base
+        write_durably(self._sidecar_path(sealed), sidecar)
         old_fd, position = self._fd, self.position
         self._create(self.end)
         with contextlib.suppress(OSError):  # zeros that stay at its end are the end, for readers
@@ -163,6 +184,16 @@ class ActiveSegment:
             os.fsync(old_fd)
         os.close(old_fd)
         self._publish()
+        self._drop_sidecars_before(self._whole)
+        self._whole = sealed
+
+    def _drop_sidecars_before(self, previous: int | None) -> None:
+        """The newest two have everything twice."""
+        if previous is not None:
+            with contextlib.suppress(OSError):
+                for base in sidecar_bases(self._folder):
+                    if base < previous:
+                        self._sidecar_path(base).unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -187,8 +218,7 @@ class ActiveSegment:
         self._fd = fd
         self.base = self.end = base
         self.position = self._filled_to = SEGMENT_HEADER_BYTES
-        self.frames = 0
-        self.opened_s = time.monotonic()
+        self.frames = self.began_us = 0
 
     def _open(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -105,18 +105,18 @@ def encode_arrow(
     compression: str | None = None,
 ) -> list[Buffer]:
     """One frame of a batch of `STORED`, as parts to write one after another."""
-    sink = pa.BufferOutputStream()
+    sink = _Parts()
     stored = rows.replace_schema_metadata(provenance.to_metadata())
     options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, stored.schema, options=options) as stream:
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), stored.schema, options=options) as stream:
         stream.write_batch(stored)
-    body = sink.getvalue()
-    if body.size > MAX_FRAME_BYTES:
-        raise LogError(f"a frame of {body.size} bytes is over the limit of {MAX_FRAME_BYTES}")
-    parts: list[Buffer] = [memoryview(body), ZEROS[: -body.size % ALIGN]]
+    body_bytes = sum(map(len, sink.parts))
+    if body_bytes > MAX_FRAME_BYTES:
+        raise LogError(f"a frame of {body_bytes} bytes is over the limit of {MAX_FRAME_BYTES}")
+    parts: list[Buffer] = [*sink.parts, ZEROS[: -body_bytes % ALIGN]]
     header = Header(
         ARROW,
-        body.size,
+        body_bytes,
         rows.num_rows,
         offset,
         append_us,
@@ -124,6 +124,25 @@ def encode_arrow(
         digest(parts, seed),
     )
     return [pack_header(header, seed), *parts]
+
+
+class _Parts:
+    """A file for Arrow to write to, which keeps the pieces: columns are given whole, and are not copied."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.parts: list[Buffer] = []
+
+    def write(self, piece: bytes | pa.Buffer) -> int:
+        self.parts.append(memoryview(piece))
+        return len(piece)
+
+    def flush(self) -> None:
+        """There is nothing behind it."""
+
+    def close(self) -> None:
+        """Arrow closes what it was given."""
 
 
 def max_time_us(rows: pa.RecordBatch) -> int:

@@ -15,7 +15,7 @@ from penstock.limits import APPEND_TIMEOUT_S, MAX_PARTITIONS
 from penstock.log.embedded.active import sync_folder, write_durably
 from penstock.log.embedded.appends.appender import Appender
 from penstock.log.embedded.appends.place import Place
-from penstock.log.embedded.keeper import is_packed, keep
+from penstock.log.embedded.keeper import Damaged, is_due, is_packed, keep
 from penstock.log.embedded.lock import FileLock, current_holder
 from penstock.log.embedded.reader import PartitionReader
 from penstock.log.embedded.segment import (
@@ -30,15 +30,14 @@ from penstock.log.embedded.writer import PartitionWriter, explain
 from penstock.log.interface import PartitionInfo, Retention, TopicConfig, TopicInfo
 from penstock.log.names import DEFAULT_NAMESPACE, TopicName
 
-_IDLE_SEAL_FRAMES = 1024
-"""A topic that nobody writes is sealed for re-packing only if it has this many frames."""
-
 
 class EmbeddedLog:
     """Topics under `data_dir`. Safe to open in any number of processes."""
 
     def __init__(self, data_dir: Path | str) -> None:
-        self._root = Path(data_dir) / "topics"
+        self.data_dir = Path(data_dir)
+        self._root = self.data_dir / "topics"
+        self._damaged: Damaged = {}
 
     # --- Topics --------------------------------------------------------------------------------
 
@@ -178,18 +177,20 @@ class EmbeddedLog:
         config, seed = self._load(name)
         for partition in range(config.partitions):
             folder = self._partition(name, config, partition)
-            self._seal_if_idle(name, partition)
-            keep(folder, seed, config)
+            if is_due(folder, seed, config):
+                self._seal_if_idle(name, partition)
+            keep(folder, seed, config, self._damaged)
 
     def close(self) -> None:
         """Nothing is held open; here for engines that do."""
 
     def _seal_if_idle(self, name: TopicName, partition: int) -> None:
-        """Nobody writes, and the last segment is full of small frames: seal it, so that it packs."""
+        """Nobody writes, and the last segment is due: seal it, so that it packs, and retention gets
+        to it."""
         with suppress(LogLocked):
             writer = self.writer(name, partition)
             try:
-                writer.seal(least_frames=_IDLE_SEAL_FRAMES)
+                writer.seal()
             finally:
                 writer.close()
 
@@ -256,10 +257,12 @@ class EmbeddedLog:
             stored = orjson.loads(path.read_bytes())
             seed = int(stored.pop("seed"), 16)
             retention = Retention(**stored.pop("retention"))
-            return TopicConfig(**stored, retention=retention), seed
+            config = TopicConfig(**stored, retention=retention)
+            _check(name, config)
+            return config, seed
         except FileNotFoundError:
             raise NoSuchTopic(f"there is no topic {name}") from None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (LogError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise LogError(f"{path} is damaged: {error}") from None
 
 

@@ -11,12 +11,12 @@ from penstock.limits import MAX_FRAME_BYTES, MAX_GROUP_BYTES
 from penstock.log.embedded.arrow import Provenance, encode_arrow
 from penstock.log.embedded.lean import encode_lean, size_bound
 from penstock.log.embedded.producers import Producers
-from penstock.log.embedded.rows import RowsPart
+from penstock.log.embedded.rows import Bundle, RowsPart
 from penstock.log.embedded.singles import Singles
 from penstock.log.interface import Appended, Done
 from penstock.message import Batch, Buffer
 
-Item = Batch | Singles | RowsPart
+Item = Batch | Singles | RowsPart | Bundle
 Queue = deque[tuple[Item, Done]]
 
 
@@ -28,8 +28,8 @@ class Group:
     frames: int = 0
     waiting: list[tuple[Done, Appended | PenstockError]] = field(default_factory=list)
     messages: int = 0
-    size_bytes: int = 0  # of payloads and rows, as they were counted when they were queued
-    sidecar: bytes | None = None  # seal the segment first
+    held_bytes: int = 0  # in memory, as it was counted when they were queued
+    seals: bool = False  # the segment; then nothing else is in it
     took_s: float = 0.0
 
 
@@ -47,16 +47,19 @@ def next_group(
             break
         queue.popleft()
         group.messages += item.count
-        group.size_bytes += item.size_bytes
+        group.held_bytes += item.held_bytes
         try:
             if refusal is not None:
                 raise refusal
-            if bound > MAX_FRAME_BYTES:
+            if bound > MAX_FRAME_BYTES and not isinstance(item, Bundle):
                 raise LogError(f"a batch of {bound} bytes is over {MAX_FRAME_BYTES}")
-            if isinstance(item, RowsPart):
+            if isinstance(item, RowsPart | Bundle):
                 _close_lean(group, lean, seed)
-                result = _add_rows(group, item, producers, seed)
-                new = result.count - result.repeats
+                parts = (item,) if isinstance(item, RowsPart) else item.parts
+                results = [_add_rows(group, part, producers, seed) for part in parts]
+                repeats = sum(one.repeats for one in results)
+                result = Appended(results[0].offset, item.count, repeats)
+                new = item.count - repeats
             elif isinstance(item, Singles):
                 result = Appended(group.end, item.count)
                 lean.append(item)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from penstock.errors import LogLocked
+from penstock.errors import LogError, LogLocked
 from penstock.log.embedded.active import sync_folder, write_durably
 from penstock.log.embedded.frame import body_of
 from penstock.log.embedded.index import Index, encode_index, index_path, load_index
@@ -20,17 +21,30 @@ from penstock.log.embedded.lock import FileLock
 from penstock.log.embedded.merging import Frame, grouped, is_good, merged
 from penstock.log.embedded.segment import (
     SEGMENT_HEADER_BYTES,
+    Tail,
+    is_aged,
     map_file,
     segment_bases,
     segment_header,
     segment_path,
     walk,
 )
+from penstock.log.embedded.sidecar import sidecar_bases
 from penstock.log.interface import TopicConfig
 
+_IDLE_SEAL_FRAMES = 1024
+"""A segment that nobody appends to is sealed before its age if it has this many frames."""
 
-def keep(folder: Path, seed: int, config: TopicConfig) -> None:
-    """Re-pack what is sealed and not packed yet, then apply retention."""
+
+Damaged = dict[Path, tuple[int, int]]
+"""Segments that cannot be packed, as they were then (size, time of the last change)."""
+
+
+def keep(folder: Path, seed: int, config: TopicConfig, damaged: Damaged) -> None:
+    """Re-pack what is sealed and not packed yet, then apply retention.
+
+    `damaged` is what earlier calls found: those are not read again, every few seconds for ever.
+    """
     try:
         lock = FileLock(folder / "keeper.lock", what=str(folder))
     except LogLocked:
@@ -39,24 +53,62 @@ def keep(folder: Path, seed: int, config: TopicConfig) -> None:
         sealed = segment_bases(folder)[:-1]
         try:
             for base in sealed:
-                _pack(segment_path(folder, base), base, seed, config.compression)
+                _pack(segment_path(folder, base), base, seed, config.compression, damaged)
         finally:  # retention may be what makes room on a full disk
             _retain(folder, sealed, seed, config)
+            for path in [path for path in damaged if path.parent == folder and not path.exists()]:
+                del damaged[path]
     finally:
         lock.release()
+
+
+def is_due(folder: Path, seed: int, config: TopicConfig) -> bool:
+    """Whether the last segment is to be sealed although nobody writes: by size or age, or because it
+    is full of small frames, which read slowly.
+
+    A look from outside: the lock and recovery cost far more, and would be in the way of a writer.
+    """
+    try:
+        tail = Tail(folder, writable=False)
+    except (OSError, LogError):
+        return True  # whoever takes the lock repairs it
+    state = tail.load()
+    tail.close()
+    if state is None:
+        return True
+    if state.position <= SEGMENT_HEADER_BYTES:
+        return False
+    try:
+        data = map_file(segment_path(folder, state.base))
+    except FileNotFoundError:
+        return False  # sealed, packed and deleted since
+    stop = min(state.position, len(data))
+    found = walk(data, SEGMENT_HEADER_BYTES, stop, seed, check_bodies=False)
+    headers = [frame.header for frame in islice(found, _IDLE_SEAL_FRAMES) if frame.header]
+    return (
+        not headers
+        or len(headers) == _IDLE_SEAL_FRAMES
+        or state.position >= config.segment_bytes
+        or is_aged(headers[0].append_us, config.segment_age_s)
+    )
 
 
 def is_packed(path: Path) -> bool:
     return index_path(path).exists()
 
 
-def _pack(path: Path, base: int, seed: int, compression: str) -> None:
+def _pack(path: Path, base: int, seed: int, compression: str, damaged: Damaged) -> None:
     if is_packed(path):
+        return
+    stat = path.stat()
+    state = (stat.st_size, stat.st_mtime_ns)
+    if damaged.get(path) == state:
         return
     data = map_file(path)
     frames: list[Frame] = []
     for found in walk(data, SEGMENT_HEADER_BYTES, len(data), seed):
         if found.header is None or found.damage is not None:
+            damaged[path] = state
             return
         frames.append(Frame(found.header, body_of(data, found.position, found.header)))
     if not frames:
@@ -121,13 +173,13 @@ def _retain(folder: Path, sealed: list[int], seed: int, config: TopicConfig) -> 
 
 
 def _drop_old_sidecars(folder: Path) -> None:
-    """Those whose segment is gone, but for the newest, which has the number of every stream.
+    """Those whose segment is gone, but for the newest two: each has the number of every stream.
 
     One that belongs to the active segment (sealing it failed half-way) does not count: recovery
     leaves it aside.
     """
     active = segment_bases(folder)[-1]
-    found = (path for path in folder.glob("*.prd") if path.stem.isdigit())
-    for path in sorted(path for path in found if int(path.stem) < active)[:-1]:
-        if not path.with_suffix(".seg").exists():
-            path.unlink(missing_ok=True)
+    for base in [base for base in sidecar_bases(folder) if base < active][:-2]:
+        path = segment_path(folder, base)
+        if not path.exists():
+            path.with_suffix(".prd").unlink(missing_ok=True)

@@ -107,13 +107,14 @@ class _Runs:
 
     def _add_singles(self, singles: Singles) -> None:
         names, metas = self.names, self.metas
-        self.name_of += [names.setdefault(name, len(names)) for name in singles.names]
-        self.meta_of += [metas.setdefault(meta, len(metas)) for meta in singles.metas]
-        self.counts += [1] * len(singles.seqs)
-        self.seqs += singles.seqs
-        self.times_us += [time_ns // 1000 for time_ns in singles.times_ns]
-        self.payloads += singles.payloads
-        self.lengths.append(struct.pack(f"<{len(singles.payloads)}I", *map(len, singles.payloads)))
+        own_names, own_metas, seqs, times_ns, payloads, _ = zip(*singles.items, strict=True)
+        self.name_of += [names.setdefault(name, len(names)) for name in own_names]
+        self.meta_of += [metas.setdefault(meta, len(metas)) for meta in own_metas]
+        self.counts += [1] * len(seqs)
+        self.seqs += seqs
+        self.times_us += [time_ns // 1000 for time_ns in times_ns]
+        self.payloads += payloads
+        self.lengths.append(struct.pack(f"<{len(payloads)}I", *map(len, payloads)))
 
 
 @lru_cache(maxsize=1024)

@@ -73,7 +73,12 @@ def decode_lean(
     counts, seqs, times = columns.counts, columns.seqs, columns.times
     name_of, meta_of = columns.name_of, columns.meta_of
     n = len(columns.lengths)
-    if len(counts) != n:
+    if len(counts) == 1:  # a large body, or the lines of one connection: the same for all
+        seqs = np.arange(seqs[0], seqs[0] + n)
+        times, name_of, meta_of = (
+            np.full(n, column[0], column.dtype) for column in (times, name_of, meta_of)
+        )
+    elif len(counts) != n:
         starts = np.cumsum(counts, dtype=np.int64) - counts
         seqs = np.arange(n, dtype=np.int64) + np.repeat(seqs - starts, counts)
         times, name_of, meta_of = (
@@ -238,7 +243,7 @@ def _plain(kind: pa.DataType, values: np.ndarray) -> pa.Array:
 
 def _binary(lengths: np.ndarray, data: Buffer, valid: np.ndarray | None = None) -> pa.Array:
     ends = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=ends[1:])
+    np.cumsum(lengths.view(np.int32), dtype=np.int32, out=ends[1:])  # without a detour by 64 bits
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [bits, pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(_BINARY, len(lengths), buffers)

@@ -5,9 +5,9 @@ stored one after another, with the offset of the first, so that a repeat gets th
 `Idempotency-Key`: a digest and the offset. Per producer of rows: its last number (`row_numbers.py`).
 Nothing is remembered of streams that the edge made up.
 
-All of it can be derived from the segments. So that recovery need not read them, sealing a segment writes
-a sidecar: what that segment added, and the highest number of every stream and producer known by then
-(which must outlive the segments themselves). A sidecar that is missing or damaged is replaced by a walk.
+All of it can be derived from the segments, but for what retention took. So that recovery need not read them,
+and numbers outlive them, sealing a segment writes all of it to a sidecar (`sidecar.py`). If the newest is missing
+or damaged, the one before it and a walk over the segments behind that take its place.
 
 The memory is bounded (limits.py). Forgetting is never silent where it would lose a message: a number below
 the highest that was never stored is refused as OutOfOrder, as long as the runs are complete; once old
@@ -16,17 +16,12 @@ runs have been dropped, a number older than all of them counts as a repeat whose
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
 from typing import Any
-
-import orjson
-from xxhash import xxh3_64_intdigest
 
 from penstock.errors import LogBehind, OutOfOrder
 from penstock.limits import (
@@ -40,11 +35,9 @@ from penstock.log.embedded.arrow import arrow_runs, read_provenance
 from penstock.log.embedded.frame import LEAN, Header
 from penstock.log.embedded.lean import Run, lean_runs
 from penstock.log.embedded.row_numbers import RowNumbers
+from penstock.log.embedded.sidecar import DIGEST_BYTES, Sidecar, encode_sidecar
 from penstock.log.interface import Appended
 from penstock.message import CONNECTION_STREAM, KEY_STREAM, Batch
-
-_DIGEST_BYTES = 16
-_HEAD = struct.Struct("<QII")
 
 
 class _Stream:
@@ -86,7 +79,7 @@ class _Stream:
 
 
 def key_digest(peer: str, stream: str) -> bytes:
-    return blake2b(f"{peer}/{stream}".encode(), digest_size=_DIGEST_BYTES).digest()
+    return blake2b(f"{peer}/{stream}".encode(), digest_size=DIGEST_BYTES).digest()
 
 
 class Producers:
@@ -166,6 +159,14 @@ class Producers:
         stream.used_us = max(used_us, batch.time_us)
         self._runs += stream.add(batch.seq, batch.count, offset)
 
+    def offset_of(self, peer: str, stream: str, seq: int) -> int | None:
+        """Where a message of a sender that numbers or names them is; None if that is not known."""
+        if stream.startswith(KEY_STREAM):
+            return self._keys.get(key_digest(peer, stream)) if seq == 0 else None
+        found = self._streams.get((peer, stream))
+        offset = None if found is None else found.offset_of(seq)
+        return None if offset == -1 else offset
+
     def _make_room(self, now_us: int) -> None:
         if len(self._streams) < MAX_NUMBERED_STREAMS:
             return
@@ -232,56 +233,25 @@ class Producers:
         self._streams.move_to_end(name)
         self._trim()
 
-    def sidecar(self, base: int, seed: int) -> bytes:
-        """What the segment that begins at `base` and ends now adds, and what must outlive it."""
-        streams: list[list[Any]] = []
-        for (peer, name), stream in self._streams.items():
-            added = []
-            for first, last, offset in reversed(stream.runs):
-                if offset + last - first < base:
-                    break
-                skip = max(0, base - offset)
-                added.append([first + skip, last, offset + skip])
-            streams.append([peer, name, stream.last, stream.used_us, stream.complete, added[::-1]])
-        digests, offsets = [], []
-        for digest, offset in reversed(self._keys.items()):
-            if offset < base:
-                break
-            digests.append(digest)
-            offsets.append(offset)
-        json = orjson.dumps({"streams": streams, "rows": self.rows.to_json()})
-        body = b"".join(
-            (json, *reversed(digests), struct.pack(f"<{len(offsets)}q", *reversed(offsets)))
-        )
-        head = struct.pack("<II", len(json), len(digests))
-        return struct.pack("<Q", xxh3_64_intdigest(head + body, seed)) + head + body
+    def sidecar(self, seed: int) -> bytes:
+        """All of it, for the disk. While nothing is staged, on any thread: nothing is changed by it."""
+        streams: list[list[Any]] = [
+            [peer, name, stream.last, stream.used_us, stream.complete, stream.runs]
+            for (peer, name), stream in self._streams.items()
+        ]
+        return encode_sidecar(streams, self.rows.to_json(), self._keys, seed)
 
-    def load_sidecar(self, path: Path, seed: int) -> bool:
-        """Learn from a sidecar, oldest first. False if it is missing or damaged: walk the segment."""
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return False
-        if len(data) < _HEAD.size or _HEAD.unpack_from(data)[0] != xxh3_64_intdigest(
-            data[8:], seed
-        ):
-            return False
-        _, json_bytes, keys = _HEAD.unpack_from(data)
-        at = _HEAD.size + json_bytes
-        stored = orjson.loads(data[_HEAD.size : at])
-        self.rows.load(stored["rows"])
-        for peer, name, last, used_us, complete, runs in stored["streams"]:
+    def load(self, sidecar: Sidecar) -> None:
+        """Learn from a sidecar, oldest first."""
+        self.rows.load(sidecar.rows)
+        for peer, name, last, used_us, complete, runs in sidecar.streams:
             stream = self._streams.setdefault((peer, name), _Stream(last, used_us))
             stream.last, stream.used_us = max(stream.last, last), max(stream.used_us, used_us)
             stream.complete = stream.complete and complete
             for first, final, offset in runs:
                 self._runs += stream.add(first, final - first + 1, offset)
-        offsets = struct.unpack_from(f"<{keys}q", data, at + keys * _DIGEST_BYTES)
-        for index, offset in enumerate(offsets):
-            start = at + index * _DIGEST_BYTES
-            self._keys[data[start : start + _DIGEST_BYTES]] = offset
+        self._keys.update(sidecar.keys)
         self._trim()
-        return True
 
     def forget_runs_before(self, begin: int) -> None:
         """After recovery: with segments gone to retention, nobody can say what was never stored."""

@@ -23,6 +23,7 @@ from penstock.log.embedded.segment import (
     TailState,
     check_segment_header,
     damaged,
+    damaged_tail,
     gather,
     map_file,
     segment_bases,
@@ -169,14 +170,14 @@ class PartitionReader:
             segment = self._map(base, state)
             if segment is None:
                 continue
-            stop = len(segment.data) if segment.sealed else state.position
+            stop = _stop(segment, state)
             if (reason := check_segment_header(segment.data, base, self._seed)) is not None:
                 found = Found(0, SEGMENT_HEADER_BYTES, None, reason)
                 self._note(damaged(segment.path, found, base, base))
             upper = bases[at + 1] if at + 1 < len(bases) else state.end
             expected = base
             for found in walk(segment.data, SEGMENT_HEADER_BYTES, stop, self._seed):
-                expected = self._next(segment, found, expected, upper)
+                expected = self._next(segment, found, expected, upper, stop)
             self._missing(segment, expected, upper)
         return self.corrupt
 
@@ -194,9 +195,7 @@ class PartitionReader:
     def _state(self) -> TailState:
         state = self._tail.load()
         if state is None:
-            raise LogError(
-                f"{self._folder / 'tail'} is damaged; opening the topic for writing repairs it"
-            )
+            raise damaged_tail(self._folder)
         return state
 
     def _segments(self, state: TailState) -> list[int]:
@@ -243,7 +242,7 @@ class PartitionReader:
         will take at most: small frames are not gathered far beyond it.
         """
         data = segment.data
-        stop = min(len(data) if segment.sealed else state.position, len(data))
+        stop = _stop(segment, state)
         position, expected = SEGMENT_HEADER_BYTES, segment.base
         if offset > segment.base:
             rows = self._index(segment, state).rows
@@ -260,16 +259,17 @@ class PartitionReader:
             found = next(walk(data, position, stop, self._seed), None)
             if found is None:
                 break
-            expected, position = self._next(segment, found, expected, upper), found.end
+            expected = self._next(segment, found, expected, upper, stop)
+            position = found.end
             if found.damage is None and found.header is not None and expected > offset:
                 yield from _since(offset, decode(data, found.position, found.header, offset))
         self._missing(segment, expected, upper)
 
-    def _next(self, segment: _Mapped, found: Found, expected: int, upper: int) -> int:
+    def _next(self, segment: _Mapped, found: Found, expected: int, upper: int, stop: int) -> int:
         """Note damage, and offsets that nothing covers; says which offset comes next."""
         if found.header is None:
             # How many messages were there shows only in the frame behind.
-            following = _offset_after(segment.data, found.end, self._seed)
+            following = _offset_after(segment.data, found.end, stop, self._seed)
             last = (upper if following is None else following) - 1
             self._note(damaged(segment.path, found, expected, max(expected, last)))
             return max(expected, last + 1)
@@ -297,8 +297,14 @@ def _since(offset: int, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int
             yield offset, batch.slice(offset - first)
 
 
-def _offset_after(data: memoryview, position: int, seed: int) -> int | None:
-    for found in walk(data, position, len(data), seed, check_bodies=False):
+def _stop(segment: _Mapped, state: TailState) -> int:
+    """Where reading ends. What the active segment has mapped behind it may be cut off by its writer at
+    any moment: whoever looks there is killed (SIGBUS)."""
+    return len(segment.data) if segment.sealed else min(state.position, len(segment.data))
+
+
+def _offset_after(data: memoryview, position: int, stop: int, seed: int) -> int | None:
+    for found in walk(data, position, stop, seed, check_bodies=False):
         if found.header is not None:
             return found.header.offset
     return None

@@ -64,6 +64,10 @@ class RowNumbers:
         self._stage(state, before)
         return fresh, Appended(first, part.count, skip), state
 
+    def last(self, producer: str) -> int | None:
+        known = self._known.get(producer)
+        return None if known is None else known[0].number
+
     def _stage(self, state: RowNumber, before: _Known | None) -> None:
         name, now_us = state.producer, time.time_ns() // 1000
 

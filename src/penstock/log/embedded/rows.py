@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,6 +14,9 @@ from penstock.log.interface import Appended, Done
 
 _OVERHEAD_BYTES = 64 * 1024
 """No more than an Arrow IPC stream and our metadata add to the columns of a frame."""
+
+_OBJECTS_BYTES = 4096
+"""What a part takes beside its columns while it waits: Arrow's objects for each of them, and who waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,11 @@ class RowsPart:
         return int(self.rows.num_rows)
 
     @property
+    def held_bytes(self) -> int:
+        """Memory that it takes while it waits for the disk."""
+        return self.size_bytes + _OBJECTS_BYTES
+
+    @property
     def size_bound(self) -> int:
         """No fewer bytes than this part adds to a segment."""
         return self.size_bytes + _OVERHEAD_BYTES
@@ -39,6 +47,30 @@ class RowsPart:
     def tail(self, skip: int) -> RowsPart:
         rows = self.rows.slice(skip)
         return RowsPart(rows, self.producer, self.number, self.first + skip, self.last, rows.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Whole numbers of a producer, one frame each, that one sync makes durable."""
+
+    parts: tuple[RowsPart, ...]
+    count: int
+    held_bytes: int
+    size_bound: int
+
+    @classmethod
+    def of(cls, rows: Sequence[pa.RecordBatch], producer: str, numbers: Sequence[int]) -> Bundle:
+        parts = []
+        for piece, number in zip(rows, numbers, strict=True):
+            check_number(producer, number)
+            whole = checked(piece)
+            parts.append(RowsPart(whole, producer, number, 0, True, whole.nbytes))
+        return cls(
+            tuple(parts),
+            sum(part.count for part in parts),
+            sum(part.held_bytes for part in parts),
+            sum(part.size_bound for part in parts),
+        )
 
 
 def split(rows: pa.RecordBatch, producer: str, number: int) -> list[RowsPart]:

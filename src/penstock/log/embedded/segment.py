@@ -43,6 +43,15 @@ def segment_bases(folder: Path) -> list[int]:
     return sorted(int(stem) for name in names if (stem := name[:-4]).isdigit() and len(stem) == 20)
 
 
+def is_aged(began_us: int, segment_age_s: float) -> bool:
+    """Whether a segment whose first frame was appended then is to be sealed.
+
+    By the clock: it outlives the process. Either way, since a clock that was wrong and is set back must
+    not keep a segment open for years.
+    """
+    return abs(time.time() - began_us / 1e6) >= segment_age_s
+
+
 def segment_header(base: int, seed: int) -> bytes:
     head = _SEGMENT.pack(_MAGIC, _VERSION, base, time.time_ns() // 1000, seed)
     return head + _CHECK.pack(xxh3_64_intdigest(head, seed))
@@ -189,6 +198,14 @@ _TAIL = struct.Struct("<QQQq24x")
 _TAIL_BYTES = 64
 
 
+def damaged_tail(folder: Path) -> LogError:
+    topic, partition = folder.parent, int(folder.name)
+    return LogError(
+        f"{folder / 'tail'} is damaged; whoever writes the partition next repairs it: "
+        f"`penstock send {topic.parent.name}/{topic.name} -p {partition} -F /dev/null`"
+    )
+
+
 class Tail:
     """The mapped record of how far a partition is durable. One process stores, many load."""
 
@@ -198,7 +215,7 @@ class Tail:
         try:
             if os.fstat(fd).st_size != _TAIL_BYTES:
                 if not writable:
-                    raise LogError(f"{folder / 'tail'} is damaged; open the topic for writing once")
+                    raise damaged_tail(folder)
                 # Written, not stretched: storing into a hole of a full disk would be fatal.
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, bytes(_TAIL_BYTES), 0)

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from time import time_ns
 
 import pyarrow as pa
 
@@ -31,8 +32,8 @@ from penstock.log.embedded.commits import Commits
 from penstock.log.embedded.group import Group, Queue, next_group
 from penstock.log.embedded.lock import FileLock
 from penstock.log.embedded.producers import Producers
-from penstock.log.embedded.rows import RowsPart, Whole, split
-from penstock.log.embedded.singles import MAX_SINGLE_BYTES, Singles
+from penstock.log.embedded.rows import Bundle, RowsPart, Whole, split
+from penstock.log.embedded.singles import MAX_SINGLE_BYTES, SINGLE_BYTES, Singles
 from penstock.log.interface import Appended, Done, TopicConfig, Waiter
 from penstock.message import Batch, Source
 
@@ -66,8 +67,8 @@ class PartitionWriter:
             raise
         self._queue: Queue = deque()
         self._singles: Singles | None = None  # the last of the queue, if it takes more
-        self._pending_bytes = 0
-        self._pending_messages = 0
+        self.pending_bytes = 0
+        self.pending_messages = 0
         self._end = self._segment.end
         self._refuse_until_s = 0.0
         self._refusal: LogError | None = None
@@ -86,13 +87,10 @@ class PartitionWriter:
     def end(self) -> int:
         return self._end
 
-    @property
-    def pending_bytes(self) -> int:
-        return self._pending_bytes
-
-    @property
-    def pending_messages(self) -> int:
-        return self._pending_messages
+    def offset_of(self, peer: str, stream: str, seq: int) -> int | None:
+        """Where a numbered or named message is, as far as the partition remembers; it may be on its
+        way to the disk. On the thread that submits."""
+        return self._producers.offset_of(peer, stream, seq)
 
     @property
     def corrupt(self) -> list[CorruptBatch]:
@@ -137,11 +135,17 @@ class PartitionWriter:
             if failure is None:
                 self._segment.fill_ahead()
 
-    def seal(self, *, least_frames: int = 1) -> None:
-        """Close the active segment, so that it can be re-packed, if it has that many frames."""
+    def seal(self) -> None:
+        """Close the active segment, so that it can be re-packed, if anything is in it."""
         assert self._loop is None, "after start() segments are sealed by size and age"
-        if self._segment.frames >= least_frames:
-            self._segment.seal(self._producers.sidecar(self._segment.base, self._seed))
+        if self._segment.frames:
+            self._segment.seal(self._producers.sidecar(self._seed))
+            self._must_seal = False
+
+    def seal_if_due(self) -> None:
+        """Close the active segment if it has its size or age: what nobody appends to gets old too."""
+        if not self._closed and self._needs_seal():
+            self.seal()
 
     # --- The event loop's way ------------------------------------------------------------------
 
@@ -168,9 +172,13 @@ class PartitionWriter:
             singles = self._singles = Singles()
             self._queue.append((singles, singles.settle))
             self._kick_soon()
-        self._pending_bytes += len(payload)
-        self._pending_messages += 1
-        if not singles.add(source, seq, payload, meta, waiter):
+        name = source.name
+        singles.items.append((name, meta, seq, time_ns(), payload, waiter))
+        held_bytes = len(payload) + len(name) + len(meta) + SINGLE_BYTES
+        self.pending_bytes += held_bytes
+        self.pending_messages += 1
+        singles.room_bytes -= held_bytes
+        if singles.room_bytes < 0:
             self._singles = None
 
     def submit_rows(self, rows: pa.RecordBatch, producer: str, number: int, done: Done) -> None:
@@ -187,6 +195,20 @@ class PartitionWriter:
         for part in parts:
             self.submit_part(part, whole.settled)
 
+    def submit_numbers(
+        self, rows: Sequence[pa.RecordBatch], producer: str, numbers: Sequence[int], done: Done
+    ) -> None:
+        assert self._loop is not None
+        if self._config.ids == "producer":
+            self._loop.call_soon(done, self._no_rows())
+            return
+        try:
+            bundle = Bundle.of(rows, producer, numbers)
+        except PenstockError as error:
+            self._loop.call_soon(done, error)
+            return
+        self._enqueue(bundle, done)
+
     def submit_part(self, part: RowsPart, done: Done) -> None:
         """What another process has split already. The parts of a number come in their order."""
         assert self._loop is not None
@@ -195,16 +217,19 @@ class PartitionWriter:
         else:
             self._enqueue(part, done)
 
-    def _enqueue(self, item: Batch | RowsPart, done: Done) -> None:
+    def _enqueue(self, item: Batch | RowsPart | Bundle, done: Done) -> None:
         assert self._loop is not None
         if self._closed:
             self._loop.call_soon(done, LogClosed(f"{self._what} is closed"))
             return
         self._singles = None  # what comes after this must not be stored before it
         self._queue.append((item, done))
-        self._pending_bytes += item.size_bytes
-        self._pending_messages += item.count
+        self.pending_bytes += item.held_bytes
+        self.pending_messages += item.count
         self._kick_soon()
+
+    def last_number(self, producer: str) -> int | None:
+        return self._producers.rows.last(producer)
 
     async def drain(self) -> None:
         assert self._idle is not None
@@ -284,20 +309,17 @@ class PartitionWriter:
         )
 
     def _next_group(self) -> Group:
-        # The sidecar must not know of this group, which may yet fail: it is made first.
-        sidecar = None
-        if self._needs_seal():
-            sidecar = self._producers.sidecar(self._segment.base, self._seed)
-        self._singles = None
         refusal = self._refusal if time.monotonic() < self._refuse_until_s else None
-        group = next_group(self._queue, self._producers, self._end, self._seed, refusal)
-        if group.parts or not group.waiting:
-            group.sidecar = sidecar
-        return group
+        if refusal is None and self._needs_seal():
+            # By itself: its sidecar is made by the committer, and must not know of messages that may
+            # yet fail. Nothing is admitted before it is settled.
+            return Group(self._end, 0, seals=True)
+        self._singles = None
+        return next_group(self._queue, self._producers, self._end, self._seed, refusal)
 
     def _commit(self, group: Group) -> None:
-        if group.sidecar is not None:
-            self._segment.seal(group.sidecar)
+        if group.seals:
+            self._segment.seal(self._producers.sidecar(self._seed))
             self._must_seal = False
         if group.parts:
             group.took_s = self._segment.write(
@@ -320,8 +342,8 @@ class PartitionWriter:
             # After a failed sync nobody knows what the page cache holds: begin a new file.
             self._must_seal = True
         if self._loop is not None:
-            self._pending_bytes -= group.size_bytes
-            self._pending_messages -= group.messages
+            self.pending_bytes -= group.held_bytes
+            self.pending_messages -= group.messages
         for done, result in group.waiting:
             done(error if error is not None and isinstance(result, Appended) else result)
 

@@ -150,8 +150,9 @@ class Appender:
             self._watch.start()
 
     def _give_way(self) -> None:
-        """In a thread of its own: an appender with nothing to do gives way too."""
+        """In a thread of its own: an appender with nothing to do gives way too, and seals by age."""
         while not self._closed.wait(GIVE_WAY_S):
+            self._seal_if_due()
             if self._writer is not None and is_wanted(self._place.lock):
                 self._asked = True  # a busy one sees it before its next append
                 if self._lock.acquire(timeout=GIVE_WAY_S):
@@ -160,6 +161,17 @@ class Appender:
                             self._make_way()
                     finally:
                         self._lock.release()
+
+    def _seal_if_due(self) -> None:
+        """Nobody else can, while this one has the partition. A busy one does so as it appends."""
+        if self._writer is not None and self._lock.acquire(blocking=False):
+            try:
+                if self._writer is not None:
+                    self._writer.seal_if_due()
+            except OSError:
+                pass  # a full disk: the next append says so
+            finally:
+                self._lock.release()
 
     def _make_way(self) -> None:
         """Let go, and do not come back before the other one had its chance."""

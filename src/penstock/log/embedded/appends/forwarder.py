@@ -66,7 +66,7 @@ class Forwarder:
             self._loop.call_soon(done, LogClosed(f"{self._place}: this process stops"))
             return
         self._queue.append((batch, done))
-        self._pending_bytes += len(batch.payload)
+        self._pending_bytes += batch.held_bytes
         self._idle.clear()
         if not self._kicked:
             self._kicked = True
@@ -186,7 +186,7 @@ class Forwarder:
             self._settle(batch, done, error)
 
     def _settle(self, batch: Batch, done: Done, result: Result) -> None:
-        self._pending_bytes -= len(batch.payload)
+        self._pending_bytes -= batch.held_bytes
         done(result)
         if not self._queue and not self._sent:
             self._idle.set()

@@ -1,0 +1,17 @@
+"""How often a message arrives: what sinks promise, flows declare, and `penstock check` works out."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Guarantee(IntEnum):
+    """How often a message arrives. The weakest part of a path decides for all of it."""
+
+    BEST_EFFORT = 0  # may be lost, may be repeated
+    AT_MOST_ONCE = 1
+    AT_LEAST_ONCE = 2
+    EXACTLY_ONCE = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
