@@ -9,10 +9,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from penstock.config.model import SystemOptions, TopicOptions, WorkflowOptions
-from penstock.config.options import Guarantee, Options
+from penstock.config.options import Options
 from penstock.config.problems import Problem
 from penstock.config.registry import Kind, Shape
 from penstock.config.settings import Setting
+from penstock.guarantee import Guarantee
 
 
 class PluginOptions(Options):
@@ -141,18 +142,5 @@ class Flow:
             ]
             if one.codec is not None and not one.codec.available:
                 found.append(Missing(one.name, f"codec {one.codec.name}"))
-            found += [Missing(one.name, f"option {name}") for name in _not_yet(one.options)]
         found += [Missing(None, f"workflow {name}") for name in self.workflows]
         return found
-
-
-def _not_yet(options: Options) -> list[str]:
-    """Options that were given and are declared for later."""
-    fields = type(options).model_fields
-    return [
-        name
-        for name in fields
-        if name in options.model_fields_set
-        and isinstance(extra := fields[name].json_schema_extra, dict)
-        and extra.get("not_yet")
-    ]

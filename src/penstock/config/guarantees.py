@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.config.cycles import reachable
 from penstock.config.flow import Component, Edge
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 
 
 @dataclass(frozen=True, slots=True)

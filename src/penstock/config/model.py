@@ -19,8 +19,8 @@ from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema
 
 from penstock.config.address import LOOPBACK, Address, BindAddress
-from penstock.config.names import Topic
-from penstock.config.options import Guarantee, Options, Seconds, SizeBytes, Texts
+from penstock.config.options import Options, Seconds, SizeBytes, Texts, Topic
+from penstock.guarantee import Guarantee
 from penstock.limits import (
     MAX_FRAME_BYTES,
     MAX_PARTITIONS,

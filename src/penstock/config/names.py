@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
-
-from pydantic import AfterValidator
 
 from penstock.errors import InvalidName
 from penstock.limits import MAX_NAME_CHARS
@@ -40,14 +37,3 @@ def name_from(text: str) -> str:
     """The nearest valid name: a file's stem made fit to name a flow. Empty if nothing is left."""
     fit = re.sub(r"[^a-z0-9._-]+", "-", text.lower())
     return fit.strip("._-")[:MAX_NAME_CHARS].strip("._-")
-
-
-def _as_topic(text: str) -> str:
-    try:
-        return check_topic(text)
-    except InvalidName as error:
-        raise ValueError(str(error)) from None
-
-
-Topic = Annotated[str, AfterValidator(_as_topic)]
-"""The name of a topic, with or without its namespace."""

@@ -10,10 +10,10 @@ number is expected; that is also how `${ENV}` takes the type its place asks for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     BeforeValidator,
@@ -27,21 +27,23 @@ from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema
 
 from penstock.config.address import Address
+from penstock.config.names import check_topic
 from penstock.config.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration, parse_size
+from penstock.errors import InvalidName
+from penstock.guarantee import Guarantee
 
 HIDDEN = "**********"
 
 
-class Guarantee(IntEnum):
-    """How often a message arrives. The weakest part of a path decides for all of it."""
+def _as_topic(text: str) -> str:
+    try:
+        return check_topic(text)
+    except InvalidName as error:
+        raise ValueError(str(error)) from None
 
-    BEST_EFFORT = 0  # may be lost, may be repeated
-    AT_MOST_ONCE = 1
-    AT_LEAST_ONCE = 2
-    EXACTLY_ONCE = 3
 
-    def __str__(self) -> str:
-        return self.name.lower()
+Topic = Annotated[str, AfterValidator(_as_topic)]
+"""The name of a topic, with or without its namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,6 @@ class Options(BaseModel):
             names = spellings(name, field)
             found = own["properties"].get(name) or own["properties"][names[0]]
             found.pop("title", None)
-            found.pop("not_yet", None)
             found.pop("shown", None)
             if "description" in found:
                 found["description"] = " ".join(found["description"].split())

@@ -287,8 +287,10 @@ def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
 
 
 def _present(annotation: Any) -> Any:
-    """`X` of `X | None`."""
+    """`X` of `X | None`, and of X with a validator."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _present(typing.get_args(annotation)[0])
     arguments = typing.get_args(annotation)
     if type(None) in arguments:
-        return next(argument for argument in arguments if argument is not type(None))
+        return _present(next(one for one in arguments if one is not type(None)))
     return annotation

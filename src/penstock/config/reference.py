@@ -12,9 +12,10 @@ from pydantic import BeforeValidator, PlainValidator, SecretStr
 from pydantic.fields import FieldInfo
 
 from penstock.config.address import Address
-from penstock.config.options import Guarantee, Options, one_or_many, spellings
+from penstock.config.options import Options, one_or_many, spellings
 from penstock.config.settings import show
 from penstock.config.units import parse_duration, parse_size, show_size
+from penstock.guarantee import Guarantee
 
 _WORDS: dict[Any, str] = {
     int: "whole number",
@@ -38,7 +39,6 @@ class OptionRow:
     default: str  # empty: it is required
     description: str
     required: bool
-    available: bool
 
 
 def option_rows(model: type[Options], prefix: str = "") -> Iterator[OptionRow]:
@@ -55,7 +55,6 @@ def option_rows(model: type[Options], prefix: str = "") -> Iterator[OptionRow]:
             default=shown.get("default") or _default(info, group),
             description=" ".join((info.description or "").split()),
             required=info.is_required(),
-            available=not extra.get("not_yet"),
         )
         if group is not None:
             yield from option_rows(group, f"{prefix}{written}.")

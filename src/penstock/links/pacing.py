@@ -10,10 +10,11 @@ from penstock.config.options import Options, Seconds
 from penstock.config.registry import Kind, declare
 
 
-@declare(Kind.LINK, "buffer", "Retries what failed below it.")
+@declare(Kind.LINK, "buffer", "Retries what failed below it.", available=True)
 class BufferOptions(Options):
     max_retry: int = Field(10, ge=0, validation_alias=AliasChoices("max_retry", "max_retries"))
-    """Attempts after the first one."""
+    """Attempts after the first one. When they are used up, the message ends as failed there. What waits is tried
+    at least once."""
 
     backoff_min_s: Seconds = Field(0.05, gt=0)
     """The first wait; it doubles each time, with jitter."""
@@ -22,10 +23,10 @@ class BufferOptions(Options):
     """The longest wait."""
 
     timeout_s: Seconds = Field(10.0, gt=0)
-    """The longest that one attempt may take."""
+    """The longest that a sink below may wait for its destination in one attempt."""
 
 
-@declare(Kind.LINK, "throttler", "Lets so many messages a second through.")
+@declare(Kind.LINK, "throttler", "Lets so many messages a second through.", available=True)
 class ThrottlerOptions(Options):
     rps: float = Field(gt=0)
     """Messages a second."""

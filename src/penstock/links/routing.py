@@ -23,8 +23,8 @@ class RouterOptions(Options):
 
 
 class CopyOptions(Options):
-    timeout_s: Seconds = Field(30.0, gt=0)
-    """A branch that is silent this long counts as timed out."""
+    timeout_s: Seconds | None = Field(None, gt=0)
+    """A copy that has waited this long for a sink below ends as timed out. Default: it waits for ever."""
 
 
 @declare(

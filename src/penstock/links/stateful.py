@@ -10,7 +10,7 @@ from penstock.config.options import Options, Seconds, Texts
 from penstock.config.registry import Kind, Shape, declare
 
 
-@declare(Kind.LINK, "window", "Tumbling batches by count or time.")
+@declare(Kind.LINK, "window", "Tumbling batches by count or time.", available=True)
 class WindowOptions(Options):
     count: int | None = Field(None, ge=1)
     """A batch ends at this many messages."""
@@ -33,13 +33,13 @@ class WatermarkOptions(Options):
     """How late a message may be. What is older is dropped, and so is the state it would need."""
 
 
-@declare(Kind.LINK, "dedupe", "Drops messages that were seen before.")
+@declare(Kind.LINK, "dedupe", "Drops messages that were seen before.", available=True)
 class DedupeOptions(WatermarkOptions):
     keys: Texts = Field(default_factory=list)
     """The columns that make two messages the same. Default: the event id."""
 
 
-@declare(Kind.LINK, "aggregate", "Groups and aggregates.")
+@declare(Kind.LINK, "aggregate", "Groups and aggregates.", available=True)
 class AggregateOptions(WatermarkOptions):
     group_by: Texts = Field(default_factory=list)
     """Spark SQL expressions to group by."""
@@ -58,6 +58,7 @@ class AggregateOptions(WatermarkOptions):
     Kind.LINK,
     "join",
     "Joins two inputs.",
+    available=True,
     shape=Shape(min_inputs=2, max_inputs=2),
 )
 class JoinOptions(WatermarkOptions):

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from penstock.config.address import without_scheme
-from penstock.config.options import Guarantee, Options, Seconds, SizeBytes, Texts
+from penstock.config.options import Options, Seconds, SizeBytes, Texts
 from penstock.config.registry import Kind, declare
+from penstock.guarantee import Guarantee
 from penstock.peers.options import ReceiverOptions
 
 STANDARD = "what a terminal or a pipe was given cannot be taken back after a crash"

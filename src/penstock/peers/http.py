@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from penstock.config.options import Guarantee, Seconds, SizeBytes, Socket, Texts
+from penstock.config.options import Seconds, SizeBytes, Socket, Texts
 from penstock.config.registry import Kind, declare
+from penstock.guarantee import Guarantee
 from penstock.limits import (
     BODY_TIMEOUT_S,
     HEADER_TIMEOUT_S,
@@ -92,10 +93,10 @@ class HttpServerOptions(BindOptions, ReceiverOptions):
 
 @declare(Kind.RECEIVER, "http", "Takes messages by HTTP POST.", available=True)
 class HttpReceiverOptions(HttpServerOptions):
-    sync: bool = Field(False, json_schema_extra={"not_yet": True})
-    """Answer with the receipt, though the sender did not ask for it."""
+    sync: bool = False
+    """Answer with the receipt, though the sender did not ask for it. `Prefer: respond-async` opts out."""
 
-    sync_timeout_s: Seconds = Field(30.0, gt=0, json_schema_extra={"not_yet": True})
+    sync_timeout_s: Seconds = Field(30.0, gt=0)
     """The longest that a sender may wait for its receipt."""
 
 

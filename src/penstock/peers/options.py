@@ -8,11 +8,11 @@ from pydantic import AliasChoices, Field, SecretStr
 from pydantic.json_schema import WithJsonSchema
 
 from penstock.config.address import BindAddress, TargetAddress
-from penstock.config.names import Topic
-from penstock.config.options import Options, Seconds, SizeBytes
+from penstock.config.options import Options, Seconds, SizeBytes, Topic
 from penstock.limits import (
     MAX_CONNECTIONS,
     MAX_FRAME_BYTES,
+    MAX_INFLIGHT_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_PARTITIONS,
     STREAM_IDLE_TIMEOUT_S,
@@ -91,11 +91,22 @@ class ConnectionOptions(Options):
     max_connections: int = Field(MAX_CONNECTIONS, ge=1)
     """Open connections, in each process. One more is refused."""
 
+    max_inflight_bytes: SizeBytes = Field(MAX_INFLIGHT_BYTES, ge=1)
+    """Messages half received, over all connections of a process. The connection that goes past it is
+    ended."""
+
     idle_timeout_s: Seconds = Field(STREAM_IDLE_TIMEOUT_S, gt=0)
     """A connection that is silent this long is closed."""
 
     reply: Literal["none", "status"] = "none"
     """`status`: answer every message with a line that says what became of it."""
+
+
+class StatusReplyOptions(Options):
+    """What a receiver with `reply: status` does about receipts."""
+
+    reply_timeout_s: Seconds = Field(30.0, gt=0)
+    """With `reply: status`: how long a message waits for its receipt; then its line is `timed_out`."""
 
 
 class BackendOptions(Options):
@@ -122,10 +133,11 @@ class BreakerOptions(Options):
     """When the flow to a destination is closed for a while."""
 
     failures: int = Field(5, ge=1)
-    """Failures in a row that close it."""
+    """Failures in a row, or slow batches, that close it."""
 
     latency_s: Seconds | None = Field(None, gt=0)
-    """Close it when answers take longer than this. Default: never."""
+    """Close it when a batch takes longer than this to be written. Its messages then come from its park, and
+    no other sink waits for it, until it has taken some in time. Default: never."""
 
     retry_s: Seconds = Field(5.0, gt=0)
     """How long it stays closed before it is probed."""

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from penstock.config.options import Guarantee, Options, Texts
+from penstock.config.options import Options, Texts
 from penstock.config.registry import Kind, declare
+from penstock.guarantee import Guarantee
 from penstock.peers.options import DestinationOptions, ReceiverOptions, TlsClientOptions
 
 PUBSUB = "publish/subscribe keeps nothing for a subscriber that is away"

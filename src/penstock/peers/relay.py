@@ -7,8 +7,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from penstock.config.address import Address, without_scheme
-from penstock.config.options import Guarantee, Socket, Texts
+from penstock.config.options import Socket, Texts
 from penstock.config.registry import Kind, declare
+from penstock.guarantee import Guarantee
 from penstock.peers.options import ReceiverOptions
 from penstock.peers.tcp import NO_REPLY
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from penstock.config.options import Guarantee, Options, Seconds
+from penstock.config.options import Options, Seconds
 from penstock.config.registry import Kind, declare
+from penstock.guarantee import Guarantee
 
 
 @declare(Kind.SINK, "reply", "Answers the caller that the message came from.")

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.config.options import Guarantee, Seconds, Socket
+from penstock.config.options import Seconds, Socket
 from penstock.config.registry import Kind, declare
+from penstock.guarantee import Guarantee
 from penstock.peers.options import (
     AddressOptions,
     BackendOptions,
@@ -15,6 +16,7 @@ from penstock.peers.options import (
     ConnectionOptions,
     DestinationOptions,
     ReceiverOptions,
+    StatusReplyOptions,
     TlsClientOptions,
     TlsServerOptions,
 )
@@ -39,7 +41,7 @@ class TcpServerOptions(BindOptions, ConnectionOptions, BackendOptions, ReceiverO
 @declare(
     Kind.RECEIVER, "tcp", "Takes messages from TCP connections, one stream each.", available=True
 )
-class TcpReceiverOptions(TcpServerOptions):
+class TcpReceiverOptions(TcpServerOptions, StatusReplyOptions):
     def promise(self) -> tuple[Guarantee, str]:
         if self.reply == "none":
             return Guarantee.AT_MOST_ONCE, NO_REPLY

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.config.names import Topic
-from penstock.config.options import Options
+from penstock.config.options import Options, Topic
 from penstock.config.registry import Kind, declare
 
 

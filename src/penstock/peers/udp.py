@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from penstock.config.options import Guarantee, SizeBytes, Socket
+from penstock.config.options import SizeBytes, Socket
 from penstock.config.registry import Kind, declare
+from penstock.guarantee import Guarantee
 from penstock.limits import MAX_DATAGRAM_BYTES, RECV_BUFFER_BYTES, GiB
 from penstock.peers.options import (
     AddressOptions,

@@ -8,9 +8,10 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from pydantic.json_schema import WithJsonSchema
 
 from penstock.config.address import without_scheme
-from penstock.config.options import Guarantee, Seconds, Socket
+from penstock.config.options import Seconds, Socket
 from penstock.config.registry import Kind, declare
-from penstock.peers.options import BackendOptions, ConnectionOptions
+from penstock.guarantee import Guarantee
+from penstock.peers.options import BackendOptions, ConnectionOptions, StatusReplyOptions
 from penstock.peers.tcp import LOST_REPLY, NO_REPLY, StreamSinkOptions
 from penstock.peers.udp import DatagramOptions
 
@@ -63,7 +64,7 @@ class UnixServerOptions(ConnectionOptions, BackendOptions, DatagramOptions):
 
 
 @declare(Kind.RECEIVER, "unix", "Takes messages from a unix socket.", available=True)
-class UnixReceiverOptions(UnixServerOptions):
+class UnixReceiverOptions(UnixServerOptions, StatusReplyOptions):
     def promise(self) -> tuple[Guarantee, str]:
         if self.mode == "datagram":
             return Guarantee.AT_MOST_ONCE, "the sender of a datagram is not told what was stored"

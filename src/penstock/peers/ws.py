@@ -7,8 +7,9 @@ from typing import Self
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 
 from penstock.config.address import BindAddress
-from penstock.config.options import Guarantee, Options, Seconds, Socket
+from penstock.config.options import Options, Seconds, Socket
 from penstock.config.registry import Kind, declare
+from penstock.guarantee import Guarantee
 from penstock.peers.options import (
     ConnectionOptions,
     ReceiverOptions,
