@@ -27,21 +27,25 @@ class Edge:
 
     def __init__(self, data_dir: Path, module: str, options: dict[str, Any], **more: Any) -> None:
         self.data_dir = data_dir
-        self.log_path = data_dir / "edge.log"
+        self.log_path = data_dir / f"edge-{more.get('process', 0)}.log"
         self.log = EmbeddedLog(data_dir)
         self.topic = TopicName.parse("t")
-        self.log.create(self.topic, TopicConfig())
-        receiver = ReceiverPlan("in", module, options, more.pop("interceptors", []), "t")
+        process, processes = more.pop("process", 0), more.pop("processes", 1)
+        if process == 0:
+            self.log.create(self.topic, TopicConfig(partitions=processes))
+        stages = more.pop("interceptors", [])
+        receiver = ReceiverPlan("in", module, options, stages, "t", processes)
         self._plan = EdgePlan(
             flow="f",
             data_dir=str(data_dir),
-            process=0,
-            processes=1,
+            process=process,
+            processes=processes,
             receivers=[receiver],
             stop_timeout_s=more.pop("stop_timeout_s", 10.0),
             max_pending_bytes=more.pop("max_pending_bytes", 64 << 20),
             log_level="info",
             log_format="plain",
+            engine=more.pop("engine", False),
         )
         assert not more
         self._begin = 0
@@ -99,8 +103,8 @@ class Edge:
     def connect(self) -> socket.socket:
         return socket.create_connection(self.host_port, timeout=30)
 
-    def table(self) -> pa.Table:
-        reader = self.log.reader(self.topic, 0)
+    def table(self, partition: int = 0) -> pa.Table:
+        reader = self.log.reader(self.topic, partition)
         return pa.Table.from_batches(list(reader.read(self._begin)), SCHEMA)
 
     def payloads(self) -> list[bytes]:
@@ -124,7 +128,7 @@ class Edge:
         return code
 
 
-def _end(one: Edge) -> None:
+def ended(one: Edge) -> None:
     if one.process.poll() is None:
         one.kill()
     printed = one.log_path.read_text()
@@ -143,14 +147,14 @@ def edge(tmp_path: Path) -> Iterator[Callable[..., Edge]]:
 
     yield start
     for one in started:
-        _end(one)
+        ended(one)
 
 
 @pytest.fixture(scope="session")
 def _usual_web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
     one = Edge(tmp_path_factory.mktemp("web"), "receiver.http", {"bind": "127.0.0.1:0"})
     yield one
-    _end(one)
+    ended(one)
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ CHUNKED = "transfer-encoding: chunked"
     "body",
     [
         b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
-        b"00003;name=value;x\r\nabc\r\n2 \r\nde\r\n0\r\nx-trailer: y\r\n\r\n",
+        b"00003;name=value;x\r\nabc\r\n2\r\nde\r\n0\r\nx-trailer: y\r\n\r\n",
         b"".join(b"1\r\n%c\r\n" % c for c in b"abcde") + b"0\r\n\r\n",
     ],
 )
@@ -136,6 +136,8 @@ def test_chunked_bodies_are_put_together(web: Edge, body: bytes) -> None:
         b"3\r\nabcd\r\n0\r\n\r\n",
         b"x\r\n",
         b"\r\n",
+        b"3 \r\nabc\r\n0\r\n\r\n",
+        b"0\r\n0\r\n\r\n",
         b"-1\r\n",
         b"0x3\r\nabc\r\n0\r\n\r\n",
         b"3\nabc\r\n0\r\n\r\n",

@@ -25,6 +25,8 @@ def body(sender: str, number: int) -> bytes:
 class Anonymous(threading.Thread):
     """Posts without a name; a message is counted only when its 202 has come."""
 
+    messages = 1  # in a request
+
     def __init__(self, edge: Edge, name: str) -> None:
         super().__init__()
         self.address = edge.host_port
@@ -47,10 +49,24 @@ class Anonymous(threading.Thread):
                     sock.sendall(self.request(number))
                     if not read_answer(answers):
                         return
-                    self.answered.append(body(self.sender, number))
-                    number += 1
+                    sent = range(number, number + self.messages)
+                    self.answered += [body(self.sender, each) for each in sent]
+                    number += self.messages
         except OSError:
             return
+
+
+class Lines(Anonymous):
+    """Posts bodies of several messages, of which all or none must be there."""
+
+    messages = 5
+
+    def request(self, number: int) -> bytes:
+        lines = b"".join(body(self.sender, number + i) + b"\n" for i in range(self.messages))
+        return (
+            b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
+            b"content-length: %d\r\n\r\n%b" % (len(lines), lines)
+        )
 
 
 class Numbered(Anonymous):
@@ -60,22 +76,35 @@ class Numbered(Anonymous):
         super().__init__(edge, name)
         self.next = start
 
+    def names(self, number: int) -> str:
+        return f"penstock-stream: {self.sender}\r\npenstock-sequence: {number}\r\n"
+
+    def request(self, number: int) -> bytes:
+        payload = body(self.sender, number)
+        head = (
+            f"POST / HTTP/1.1\r\nhost: x\r\n{self.names(number)}"
+            f"content-length: {len(payload)}\r\n\r\n"
+        )
+        return head.encode() + payload
+
     def run(self) -> None:
         try:
             with socket.create_connection(self.address, timeout=30) as sock:
                 answers = sock.makefile("rb")
                 while True:
-                    payload = body(self.sender, self.next)
-                    head = (
-                        f"POST / HTTP/1.1\r\nhost: x\r\npenstock-stream: {self.sender}\r\n"
-                        f"penstock-sequence: {self.next}\r\ncontent-length: {len(payload)}\r\n\r\n"
-                    )
-                    sock.sendall(head.encode() + payload)
+                    sock.sendall(self.request(self.next))
                     if not read_answer(answers):
                         return
                     self.next += 1
         except OSError:
             return
+
+
+class Keyed(Numbered):
+    """The same with a key for each message."""
+
+    def names(self, number: int) -> str:
+        return f"idempotency-key: {self.sender}-{number}\r\n"
 
 
 def read_answer(answers: object) -> bool:
@@ -98,10 +127,14 @@ def test_everything_answered_survives_fifty_kills(edge: Start) -> None:
     chance = random.Random(seed)
     web = edge("receiver.http")
     answered: list[bytes] = []
-    numbered = dict.fromkeys(("north", "south"), 0)
+    numbered = dict.fromkeys(("north", "south", "east"), 0)
     for turn in range(ROUNDS):
-        crowd = [Anonymous(web, f"a{turn}-{i}") for i in range(4)]
-        named = [Numbered(web, name, start) for name, start in numbered.items()]
+        kind = Lines if turn % 2 else Anonymous
+        crowd = [kind(web, f"a{turn}-{i}") for i in range(4)]
+        named = [
+            (Keyed if name == "east" else Numbered)(web, name, start)
+            for name, start in numbered.items()
+        ]
         for sender in (*crowd, *named):
             sender.start()
         threading.Event().wait(chance.uniform(0.0, 0.25))
@@ -126,6 +159,9 @@ def test_everything_answered_survives_fifty_kills(edge: Start) -> None:
         sender, number = payload.split(b":")[:2]
         assert int(number) == in_order.get(sender, -1) + 1, "out of order, or a gap"
         in_order[sender] = int(number)
+    for turn in range(1, ROUNDS, 2):  # of those that sent several at a time
+        for sender in (b"a%d-%d" % (turn, i) for i in range(4)):
+            assert (in_order.get(sender, -1) + 1) % Lines.messages == 0, "half a body is there"
     for name, following in numbered.items():
         # The last one may be stored without its answer having come; it was never sent again.
         assert in_order[name.encode()] in (following - 1, following)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.edge.conftest import Edge
 
@@ -131,3 +135,43 @@ def test_a_sender_that_does_not_read_its_answers_is_not_read_from(edge: Start) -
         answers = sum(1 for line in sock.makefile("rb") if line.startswith(b"new "))
     # What may be left of a cut line is a message at the end of its stream.
     assert answers == -(-sent // len(line)) == len(tcp.payloads())
+
+
+@pytest.mark.parametrize("module", ["receiver.tcp", "receiver.unix"])
+def test_messages_half_received_are_limited_over_all_connections(
+    edge: Start, tmp_path: Path, module: str
+) -> None:
+    path = str(tmp_path / "s")
+    where = {"bind": "127.0.0.1:0"} if module == "receiver.tcp" else {"path": path}
+    options = {**where, "reply": "status", "max_inflight_bytes": 1000}
+    receiver = edge(module, options, interceptors=LINES)
+
+    def connect() -> socket.socket:
+        if module == "receiver.tcp":
+            return receiver.connect()
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(30)
+        sock.connect(path)
+        return sock
+
+    half = b"x" * 600
+    for _ in range(3):  # what went with a connection counts no more
+        with connect() as one, connect() as other:
+            one.sendall(half)
+            other.sendall(half)
+            (told, *_), _, _ = select.select([one, other], [], [], 60)
+            answer = told.makefile("rb").readline()
+            assert answer == b"error too much is being received at a time; send it again later\n"
+            left = other if told is one else one
+            left.sendall(b"\n")
+            assert left.makefile("rb").readline().startswith(b"new ")
+    for _ in range(5):
+        with connect() as broken:
+            broken.sendall(half)
+            broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with connect() as whole:
+        for _ in range(5):
+            whole.sendall(half + b"\n")
+            assert whole.makefile("rb").readline().startswith(b"new ")
+    assert receiver.stop() == 0
+    assert "too much is half received; see max_inflight_bytes" in receiver.log_path.read_text()

@@ -8,6 +8,7 @@ A frame is a 4-byte big-endian length and that many bytes of JSON: an object wit
     {"type": "stop"}                         {"type": "failed", "error": text}, then it exits with 1
     {"type": "settled", "frontiers": …,      {"type": "stats", "n": K, "data": WorkerStats}
      "exceptions": bool}                     {"type": "settled", …} (the engine's process only)
+    {"type": "announced"} (to the engine)
 
 The plan comes first and once. The end of the stream means that the other side is gone: a worker
 then stops by itself, as if told to, so that a killed supervisor leaves nothing running.
@@ -60,7 +61,7 @@ class PartitionStats(TypedDict):
 
 
 class SinkStats(TypedDict):
-    """`valve` is open, held, half-open or closed; `parked` messages wait for it."""
+    """`valve` is open, held, half-open or closed; `parked` messages wait for it; `error` is its last."""
 
     valve: str
     parked: int
@@ -74,9 +75,11 @@ class PieceStats(TypedDict):
 
 
 class EngineStats(TypedDict):
-    """`lag`: messages that are durable and not settled yet."""
+    """`lag`: messages that are durable and not settled yet. `done`: those that ended well since the process
+    began, as near as it can tell without a look at each."""
 
     lag: int
+    done: int
     sinks: dict[str, SinkStats]
     pieces: dict[str, PieceStats]
 

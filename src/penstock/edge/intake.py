@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from xxhash import xxh3_64_intdigest
-
 from penstock.errors import PenstockError
 from penstock.log import Writer
 from penstock.log.embedded.appends.forwarder import Forwarder
 from penstock.log.interface import Appended, Done
-from penstock.message import Batch
+from penstock.message import Batch, EventId, home_partition
 
 Resume = Callable[[], None]
 
@@ -102,9 +100,15 @@ class Intake:
             return 0
         if not batch.numbered:
             return self.partition_of_own(batch.stream)
-        return xxh3_64_intdigest(f"{batch.peer}/{batch.stream}".encode()) % self.partitions
+        return home_partition(batch.peer, batch.stream, self.partitions)
 
     def partition_of_own(self, stream: str) -> int:
         """Of a stream that the edge made up."""
         owned = list(self.writers)
-        return owned[xxh3_64_intdigest(f"{self.peer}/{stream}".encode()) % len(owned)]
+        return owned[home_partition(self.peer, stream, len(owned))]
+
+    def offset_of(self, event: EventId) -> int | None:
+        """Where a message of a stream that its sender named is on disk, if this process knows."""
+        writer = self.writers.get(home_partition(event.peer, event.stream, self.partitions))
+        offset = None if writer is None else writer.offset_of(event.peer, event.stream, event.seq)
+        return offset if writer is not None and offset is not None and offset < writer.end else None

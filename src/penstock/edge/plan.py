@@ -20,6 +20,9 @@ class ReceiverPlan:
     options: dict[str, Any] = field(repr=False)
     interceptors: list[tuple[str, dict[str, Any]]] = field(repr=False)
     topic: str
+    processes: int = 1
+    """Over how many processes the partitions of its topic are spread: p belongs to process
+    p % processes."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -28,6 +31,7 @@ class ReceiverPlan:
             "options": self.options,
             "interceptors": [[name, options] for name, options in self.interceptors],
             "topic": self.topic,
+            "processes": self.processes,
         }
 
     @classmethod
@@ -38,12 +42,13 @@ class ReceiverPlan:
             options=data["options"],
             interceptors=[(name, options) for name, options in data["interceptors"]],
             topic=data["topic"],
+            processes=data["processes"],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class EdgePlan:
-    """Process number `process` of `processes`; it owns partitions p with p % processes == process.
+    """Process number `process` of `processes`.
 
     A receiver whose topic has fewer partitions than there are processes is in the plans of the
     first processes only: who has it in its plan owns at least one partition of its topic.
@@ -58,6 +63,8 @@ class EdgePlan:
     max_pending_bytes: int
     log_level: str
     log_format: str
+    engine: bool = False
+    """Whether an engine settles messages, so that senders can wait for their receipts."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -70,6 +77,7 @@ class EdgePlan:
             "max_pending_bytes": self.max_pending_bytes,
             "log_level": self.log_level,
             "log_format": self.log_format,
+            "engine": self.engine,
         }
 
     @classmethod
@@ -84,4 +92,5 @@ class EdgePlan:
             max_pending_bytes=data["max_pending_bytes"],
             log_level=data["log_level"],
             log_format=data["log_format"],
+            engine=data["engine"],
         )

@@ -13,6 +13,7 @@ A second signal skips what is left of steps 2 and 3.
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import signal
 import socket
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock import logs
+from penstock.edge.connector import ConnectorReceiver
 from penstock.edge.control import Control, PartitionStats, WorkerStats
 from penstock.edge.datagrams import DatagramReceiver, ask_for_buffer
 from penstock.edge.http import HttpReceiver
@@ -30,7 +32,11 @@ from penstock.edge.intake import Intake, Queue
 from penstock.edge.listening import address_of, bind_tcp, bind_udp, bind_unix, tls_context
 from penstock.edge.plan import EdgePlan, ReceiverPlan
 from penstock.edge.streams import StreamReceiver
+from penstock.edge.waiting import Waiting
 from penstock.errors import ConfigError, PenstockError, Unavailable
+from penstock.flow.decisions import load_frontiers
+from penstock.flow.finding import Finder
+from penstock.flow.receipts import Receipts
 from penstock.interceptors.chain import Chain, chain_factory
 from penstock.limits import HEADER_TIMEOUT_S, LINGER_S, LOCK_WAIT_S, STOP_GRACE_S
 from penstock.log import TopicName
@@ -39,6 +45,7 @@ from penstock.log.embedded.appends.forwarder import Forwarder
 from penstock.log.embedded.appends.server import AppendServer
 from penstock.log.embedded.commits import FSYNC_BUCKETS_S
 from penstock.log.embedded.writer import PartitionWriter
+from penstock.peers.connector import ConnectorReceiverOptions
 from penstock.peers.http import HttpReceiverOptions
 from penstock.peers.tcp import TcpReceiverOptions
 from penstock.peers.udp import UdpReceiverOptions
@@ -74,6 +81,9 @@ class Worker:
         self._appends = AppendServer(plan.data_dir, max_pending_bytes=plan.max_pending_bytes)
         self._forwarders: dict[tuple[str, int], Forwarder] = {}
         self._queue = Queue()
+        receipts = Receipts(plan.data_dir)
+        self._waiting = Waiting(receipts, open=plan.engine)
+        self._finder = Finder(self._log, receipts)
         self._receivers: list[Receiver] = []
         self._servers: list[asyncio.Server] = []
         self._sockets: list[Path] = []
@@ -87,7 +97,7 @@ class Worker:
             name = TopicName.parse(receiver.topic)
             partitions = self._log.config(name).partitions
             owned: dict[int, PartitionWriter] = {}
-            for partition in range(self._plan.process, partitions, self._plan.processes):
+            for partition in range(self._plan.process, partitions, receiver.processes):
                 writer = self._writers.get((receiver.topic, partition))
                 if writer is None:
                     writer = self._log.writer(
@@ -110,6 +120,7 @@ class Worker:
                 self._plan.max_pending_bytes,
                 queue=self._queue,
             )
+        self._waiting.recover()
 
     async def listen(self) -> None:
         for writer in self._writers.values():
@@ -145,16 +156,29 @@ class Worker:
             case "receiver.http":
                 http = HttpReceiverOptions.model_validate(plan.options)
                 first = plan.interceptors[0][0] if plan.interceptors else None
-                web = HttpReceiver(http, intake, self._chain(plan, framed=True), first)
+                chain = self._chain(plan, framed=True)
+                web = HttpReceiver(http, intake, chain, self._waiting, self._finder, first)
                 tls = None if http.tls is None else tls_context(plan.name, http.tls)
                 sock = bind_tcp(http.bind, self._shared)
                 return await self._serve(web, web.connection, sock, tls, http.header_timeout_s)
             case "receiver.tcp":
                 tcp = TcpReceiverOptions.model_validate(plan.options)
-                lines = StreamReceiver(tcp, intake, self._chain(plan, framed=False))
+                chain = self._chain(plan, framed=False)
+                lines = StreamReceiver(tcp, intake, chain, self._waiting)
                 tls = None if tcp.tls is None else tls_context(plan.name, tcp.tls)
                 sock = bind_tcp(tcp.bind, self._shared)
                 return await self._serve(lines, lines.connection, sock, tls)
+            case "receiver.connector":
+                connector = ConnectorReceiverOptions.model_validate(plan.options)
+                if plan.interceptors:
+                    raise ConfigError(
+                        f"{plan.name}: receiver.connector takes messages as they are sent; "
+                        "leave `interceptors` out"
+                    )
+                extensions = ConnectorReceiver(connector, intake)
+                tls = None if connector.tls is None else tls_context(plan.name, connector.tls)
+                sock = bind_tcp(connector.bind, self._shared)
+                return await self._serve(extensions, extensions.connection, sock, tls)
             case "receiver.udp":
                 udp = UdpReceiverOptions.model_validate(plan.options)
                 sock = bind_udp(udp.bind, self._shared)
@@ -166,7 +190,8 @@ class Worker:
                 self._sockets.append(Path(unix.path))
                 if not stream:
                     return self._drain(sock, plan, unix.recv_buffer_bytes, unix.max_datagram_bytes)
-                local = StreamReceiver(unix, intake, self._chain(plan, framed=False))
+                chain = self._chain(plan, framed=False)
+                local = StreamReceiver(unix, intake, chain, self._waiting)
                 return await self._serve(local, local.connection, sock)
         raise ConfigError(f"{plan.name}: {plan.module} is not there yet in this version")
 
@@ -222,6 +247,7 @@ class Worker:
             receiver.stop()
         grace_s = min(STOP_GRACE_S, self._plan.stop_timeout_s / 2)
         if not await self._idle(grace_s, hurry):
+            self._waiting.give_up()
             for receiver in self._receivers:
                 receiver.give_up()
         served = await self._idle(LINGER_S, hurry)
@@ -255,6 +281,7 @@ class Worker:
     def close(self) -> None:
         for receiver in self._receivers:
             receiver.abort()
+        self._waiting.close()
         self._appends.abort()
         for forwarder in self._forwarders.values():
             forwarder.close()
@@ -264,7 +291,10 @@ class Worker:
             with suppress(OSError):
                 path.unlink()
 
-    # --- What the supervisor asks for -----------------------------------------------------------
+    # --- What the supervisor asks for, and tells ------------------------------------------------
+
+    def settled(self, frontiers: dict[str, int], *, exceptions: bool) -> None:
+        self._waiting.settled(load_frontiers(frontiers), exceptions=exceptions)
 
     def stats(self) -> WorkerStats:
         peers: dict[str, Any] = {}
@@ -329,6 +359,10 @@ async def serve(control_fd: int) -> int:
 
     loop.add_signal_handler(signal.SIGTERM, on_signal)
     loop.add_signal_handler(signal.SIGINT, on_signal)
+    # What is there now lives as long as the process. Collections that looked at it again and again took a
+    # tenth of a busy core.
+    gc.collect()
+    gc.freeze()
     control.send({"type": "ready", "addresses": worker.addresses})
     listening = asyncio.create_task(_obey(control, worker, stop))
     await stop.wait()
@@ -342,6 +376,8 @@ async def _obey(control: Control, worker: Worker, stop: asyncio.Event) -> None:
     while (message := await control.receive()) is not None:
         if message["type"] == "stats":
             control.send({"type": "stats", "n": message["n"], "data": worker.stats()})
+        elif message["type"] == "settled":
+            worker.settled(message["frontiers"], exceptions=message["exceptions"])
         elif message["type"] == "stop":
             break
     stop.set()

@@ -8,14 +8,17 @@ in two ways is refused, since a proxy in front may be the other one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import Enum
 
 from penstock.edge.http.head import Refused
 from penstock.limits import MAX_CHUNK_LINE_BYTES, MAX_HEADER_BYTES
 
-_HEX = frozenset(b"0123456789abcdefABCDEF")
-_MAX_DIGITS = 15
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_QUOTED = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e]|\\[\t\x20-\x7e])*"'
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
+_TRAILER = re.compile(rb"%b:[\t\x20-\x7e\x80-\xff]*" % _TOKEN)
 
 
 class _Next(Enum):
@@ -78,16 +81,18 @@ class ChunkedBody:
 
     def _take_line(self, line: bytes) -> None:
         if self._next is _Next.SIZE:
-            digits = line.partition(b";")[0].rstrip(b" \t")
-            if not 0 < len(digits) <= _MAX_DIGITS or not _HEX.issuperset(digits):
+            size = _SIZE.fullmatch(line)
+            if size is None:
                 raise _refused("the size of a chunk is not a hexadecimal number")
-            self._left = int(digits, 16)
+            self._left = int(size[1], 16)
             self._next = _Next.DATA if self._left else _Next.TRAILER
         elif self._next is _Next.DATA_END:
             if line:
                 raise _refused("a chunk is longer than its size")
             self._next = _Next.SIZE
         elif line:
+            if not _TRAILER.fullmatch(line):
+                raise _refused("a trailer is not NAME: VALUE")
             self._trailer_bytes += len(line) + 2
         else:
             self._next = _Next.NOTHING

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from penstock.edge.http.answer import CONTINUE
@@ -33,6 +34,7 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, receiver: HttpReceiver) -> None:
         self.receiver = receiver
         self._options = receiver.options
+        self._idle_timeout_s = receiver.options.idle_timeout_s
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._stream = ""
@@ -77,6 +79,9 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._deaf = True
         self._release()
+        for answer in self._answers:
+            if answer.wait is not None:
+                self.receiver.waiting.cancel(answer.wait)
         if self in self.receiver.connections:
             self.receiver.connections.discard(self)
             self.receiver.intake.counters.connections -= 1
@@ -126,6 +131,11 @@ class HttpConnection(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def lost(self) -> bool:
+        """Nobody is left to be answered."""
+        return self._transport is None
 
     @property
     def _in_request(self) -> bool:
@@ -277,9 +287,12 @@ class HttpConnection(asyncio.Protocol):
         self._deaf = receiver.stopping or not opening.keep
         refusal = opening.refusal
         if refusal is None:
-            assert opening.post is not None
             try:
-                self._take(opening.post, body, answer)
+                if opening.ask is not None:
+                    receiver.look_up(opening.ask, answer)
+                else:
+                    assert opening.post is not None
+                    self._take(opening.post, body, answer)
                 return
             except Refused as error:
                 refusal = error
@@ -290,14 +303,18 @@ class HttpConnection(asyncio.Protocol):
     def _take(self, post: Post, body: bytes, answer: Answer) -> None:
         self._check_room()
         receiver = self.receiver
+        if post.patience is not None and receiver.waiting.full:
+            if post.patience.sync:
+                raise Refused(503, "too many senders wait for their receipts; try again")
+            post = replace(post, patience=None, applied=b"")
         batches = receiver.cutter.cut(post, body, self._stream, self._seq)
-        if is_plain(batches):
+        if is_plain(post, batches):
             self._seq += 1
             answer.batch = batches[0]
             answer.partition = receiver.intake.submit(batches[0], answer.durable)
             return
         self._seq += sum(one.count for one in batches if one.stream == self._stream)
-        Posting(answer, batches).submit()
+        Posting(answer, post, batches).submit()
 
     def _check_room(self) -> None:
         if self.receiver.intake.behind:
@@ -332,6 +349,24 @@ class HttpConnection(asyncio.Protocol):
                 self.close_when_idle()
         if self._paused:
             self._pace()
+
+    def settle_first(self, answer: Answer, data: bytes) -> None:
+        """`settle` for an answer that is the first in line, and after which the connection goes on:
+        the same with fewer questions, if no other is in line."""
+        transport = self._transport
+        if (
+            transport is None
+            or len(self._answers) > 1
+            or self._half_closed
+            or self._paused
+            or transport.is_closing()
+        ):
+            self.settle(answer, data, keep=True)
+            return
+        self._answers.popleft()
+        transport.write(data)
+        if not self._head and self._opening is None:
+            self._deadline = self._loop.time() + self._idle_timeout_s
 
     def _refuse(self, refusal: Refused) -> None:
         """Answer the request that is being read, after those before it, and read no more."""

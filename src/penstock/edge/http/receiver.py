@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from penstock.edge.http.answer import Answers
 from penstock.edge.http.body import Cutter
 from penstock.edge.http.connection import HttpConnection
 from penstock.edge.http.express import is_express
 from penstock.edge.http.head import Refused
-from penstock.edge.http.request import Gate, Opening
+from penstock.edge.http.posting import Answer
+from penstock.edge.http.request import Ask, Gate, Opening
 from penstock.edge.intake import Intake
+from penstock.edge.waiting import Stretch, Waiting
+from penstock.errors import PenstockError, UnknownMessage
+from penstock.flow.finding import Finder
+from penstock.flow.receipt import Receipt
 from penstock.interceptors.chain import Chain
-from penstock.limits import MAX_KNOWN_HEADS
-from penstock.peers.http import HttpServerOptions
+from penstock.limits import MAX_KNOWN_HEADS, MAX_LOOKUPS
+from penstock.log import TopicName
+from penstock.message import EventId
+from penstock.peers.http import HttpReceiverOptions
 
 _SWEEP_S = 1.0
 _UNDONE_BY = {"gzip": {b"gzip", b"x-gzip"}, "decompress": {b"gzip", b"x-gzip", b"deflate", b"zstd"}}
@@ -23,19 +31,31 @@ _UNDONE_BY = {"gzip": {b"gzip", b"x-gzip"}, "decompress": {b"gzip", b"x-gzip", b
 class HttpReceiver:
     def __init__(
         self,
-        options: HttpServerOptions,
+        options: HttpReceiverOptions,
         intake: Intake,
         make_chain: Callable[[], Chain],
+        waiting: Waiting,
+        finder: Finder,
         first_interceptor: str | None = None,
     ) -> None:
         self.options = options
         self.intake = intake
+        self.waiting = waiting
+        self._finder = finder
+        self._topic = TopicName.parse(intake.topic)
+        self._lookups = 0
+        self._searcher = ThreadPoolExecutor(1, thread_name_prefix=f"search {intake.topic}")
         self.answers = Answers(intake.peer)
         # Every body is framed already: a chain keeps nothing from one to the next.
         self.cutter = Cutter(intake.peer, make_chain(), options.max_message_bytes)
         self.connections: set[HttpConnection] = set()
         self.stopping = False
-        self._gate = Gate(options, _UNDONE_BY.get(first_interceptor or "", ()))
+        self._gate = Gate(
+            options,
+            intake.peer,
+            _UNDONE_BY.get(first_interceptor or "", ()),
+            receipts=waiting.open,
+        )
         self._openings: dict[bytes, Opening] = {}
         self.express: dict[bytes, Opening] = {}
         self._held_bytes = 0
@@ -71,6 +91,7 @@ class HttpReceiver:
     def abort(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self._searcher.shutdown(wait=False, cancel_futures=True)
         for connection in list(self.connections):
             connection.abort()
 
@@ -84,9 +105,64 @@ class HttpReceiver:
                     self._openings.clear()
                     self.express.clear()
                 self._openings[head] = opening
-                if self.cutter.plain and is_express(head, opening, self.cutter.longest):
+                if self.cutter.plain and is_express(opening, self.cutter.longest):
                     self.express[head] = opening
         return opening
+
+    def look_up(self, ask: Ask, answer: Answer) -> None:
+        """Find a receipt, off the event loop: the message may have to be searched for."""
+        if self._lookups >= MAX_LOOKUPS:
+            raise Refused(503, "too many receipts are asked for; try again")
+        self._lookups += 1
+        known = self.intake.offset_of(ask.event)
+        future = asyncio.get_running_loop().run_in_executor(
+            self._searcher, self._finder.receipt, self._topic, ask.event, ask.at, known
+        )
+        future.add_done_callback(lambda found: self._looked_up(ask, answer, found))
+
+    def search(
+        self,
+        partition: int,
+        first: EventId,
+        count: int,
+        done: Callable[[list[Stretch] | None], None],
+    ) -> None:
+        """Find out where messages are that were stored before; None: that cannot be found out."""
+        loop = asyncio.get_running_loop()
+        if self._lookups >= MAX_LOOKUPS:
+            loop.call_soon(done, None)
+            return
+        self._lookups += 1
+        future = loop.run_in_executor(
+            self._searcher, self._finder.stretches, self._topic, partition, first, count
+        )
+
+        def found(future: asyncio.Future[list[Stretch] | None]) -> None:
+            self._lookups -= 1
+            if not future.cancelled():
+                failed = isinstance(future.exception(), PenstockError)
+                done(None if failed else future.result())
+
+        future.add_done_callback(found)
+
+    def _looked_up(self, ask: Ask, answer: Answer, found: asyncio.Future[Receipt]) -> None:
+        self._lookups -= 1
+        if found.cancelled():
+            return
+        code = 200
+        body: dict[str, object] = {"id": str(ask.event)}
+        match found.exception():
+            case None:
+                body |= found.result().to_json()
+            case UnknownMessage() as unknown:
+                code, body = 404, {**body, "reason": str(unknown)}
+            case PenstockError() as error:
+                code, body = 503, {**body, "reason": str(error)}
+            case unforeseen:
+                raise unforeseen
+        keep = answer.connection.keeps(answer)
+        data = self.answers.render(code, body, answer.opening, keep)
+        answer.connection.settle(answer, data, keep)
 
     def hold(self, size: int) -> None:
         """Account for bytes that wait for the rest of their request; negative: they went."""

@@ -10,20 +10,39 @@ import hmac
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from penstock.edge.http.head import CHUNKED, Head, Refused, parse_head
 from penstock.errors import InvalidMessage
 from penstock.limits import MAX_KNOWN_HEAD_BYTES, MAX_QUERY_FIELDS, MAX_STREAM_NAME_BYTES
-from penstock.message import KEY_STREAM, OWN_META, check_sender_stream, encode_meta
+from penstock.message import KEY_STREAM, OWN_META, EventId, check_sender_stream, encode_meta
 from penstock.peers import cloudevents
-from penstock.peers.http import HttpServerOptions
+from penstock.peers.http import HttpReceiverOptions
 
 STREAM_HEADER = b"penstock-stream"
 SEQUENCE_HEADER = b"penstock-sequence"
 Framing = Literal["one", "lines", "length_prefixed", "event", "events"]
 _LINES = {b"application/x-ndjson", b"application/ndjson", b"application/jsonl"}
-_RESERVED_QUERY = {"sync"}
+_RECEIPTS = b"/receipts/"
+_SYNC = {None: False, "": True, "1": True, "true": True, "0": False, "false": False}
+_APPLIED = b"preference-applied: %b\r\n"
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a sender waits for its receipt, and what it is told if there is none by then."""
+
+    seconds: float
+    sync: bool  # then 504; otherwise 202, as to those who do not wait
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A receipt to find."""
+
+    event: EventId
+    at: tuple[int, int] | None  # the partition and offset of the message
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,8 @@ class Post:
     stream: str | None  # chosen by the sender; None: the connection's own
     seq: int
     single: bool  # whatever the interceptors make of the body, it must be one message
+    patience: Patience | None = None  # None: durable is enough
+    applied: bytes = b""  # a header line: which of its preferences are heeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +69,7 @@ class Opening:
 
     length: int  # of the body; or CHUNKED
     post: Post | None
+    ask: Ask | None
     refusal: Refused | None
     keep: bool
     old: bool
@@ -57,10 +79,20 @@ class Opening:
 
 
 class Gate:
-    """The rules of one receiver. `encodings` are those that its interceptors undo."""
+    """The rules of one receiver. `encodings` are those that its interceptors undo; `receipts` says
+    whether there is an engine, so that messages come to their end."""
 
-    def __init__(self, options: HttpServerOptions, encodings: Collection[bytes] = ()) -> None:
+    def __init__(
+        self,
+        options: HttpReceiverOptions,
+        peer: str,
+        encodings: Collection[bytes] = (),
+        *,
+        receipts: bool = False,
+    ) -> None:
         self._options = options
+        self._peer = peer
+        self._receipts = receipts
         self._path = options.path.rstrip("/").encode()
         self._tokens = [
             hashlib.sha256(token.get_secret_value().encode()).digest() for token in options.tokens
@@ -72,9 +104,12 @@ class Gate:
     def open(self, data: bytes) -> Opening:
         """Raises Refused where the connection must end with the answer."""
         head = parse_head(data)
-        post, refusal = None, None
+        post, ask, refusal = None, None, None
         try:
-            post = self._admit(head)
+            if head.path.startswith(_RECEIPTS) and head.method in (b"GET", b"HEAD"):
+                ask = self._ask(head)
+            else:
+                post = self._admit(head)
         except Refused as error:
             refusal = error
         except InvalidMessage as error:
@@ -87,6 +122,7 @@ class Gate:
         return Opening(
             length=head.length,
             post=post,
+            ask=ask,
             refusal=refusal,
             keep=head.keep,
             old=head.old,
@@ -97,18 +133,48 @@ class Gate:
             ),
         )
 
-    def _admit(self, head: Head) -> Post:
+    def _ask(self, head: Head) -> Ask:
+        self._check_body(head)
+        self._authorise(dict(head.headers).get(b"authorization", b""))
+        try:
+            event = EventId.parse(unquote_to_bytes(head.path[len(_RECEIPTS) :]).decode())
+        except (InvalidMessage, UnicodeDecodeError):
+            raise Refused(404, "a receipt is at /receipts/RECEIVER/STREAM/SEQUENCE") from None
+        if event.peer != self._peer:
+            raise Refused(404, f"this receiver is {self._peer}; it knows its own messages only")
+        asked = dict(parse_qsl(head.query.decode("latin-1")))
+        if "at" not in asked:
+            return Ask(event, None)
+        partition, _, offset = asked["at"].partition(":")
+        if not (_is_number(partition) and _is_number(offset)):
+            raise Refused(400, "`at` is PARTITION:OFFSET, as in the Location of an answer")
+        return Ask(event, (int(partition), int(offset)))
+
+    def _check_body(self, head: Head) -> None:
         if head.length != CHUNKED and head.length > self._options.max_body_bytes:
             raise too_large(self._options.max_body_bytes)
-        if head.path != self._path and not head.path.startswith(self._path + b"/"):
-            raise Refused(404, f"messages are posted to {self._options.path} or below it")
-        if head.method != b"POST":
-            raise Refused(405, "messages are sent with POST", hint=b"allow: POST\r\n")
+
+    def _check_target(self, head: Head) -> None:
+        """A message is posted to the receiver's path; receipts are elsewhere, or also below it."""
+        here = head.path == self._path or head.path.startswith(self._path + b"/")
+        receipt = head.path.startswith(_RECEIPTS)
+        if here and head.method == b"POST":
+            return
+        if here or receipt:
+            methods = (["GET", "HEAD"] if receipt else []) + (["POST"] if here else [])
+            reason = "messages are sent with POST" if here else "receipts are asked for with GET"
+            raise Refused(405, reason, hint=f"allow: {', '.join(methods)}\r\n".encode())
+        raise Refused(404, f"messages are posted to {self._options.path} or below it")
+
+    def _admit(self, head: Head) -> Post:
+        self._check_body(head)
+        self._check_target(head)
         found = dict(head.headers)
         self._authorise(found.get(b"authorization", b""))
         self._check_encoding(found.get(b"content-encoding", b"identity"))
         framing = self._framing(found.get(b"content-type", b""))
         meta = self._meta(head.query, head.headers)
+        patience, applied = self._patience(meta.pop("sync", None), head.headers)
         stream, seq = _sender_stream(found)
         event = None
         if self._options.mode == "auto" and framing in ("one", "lines"):
@@ -123,7 +189,43 @@ class Gate:
             raise Refused(
                 400, "Idempotency-Key names one message; number many with Penstock-Stream"
             )
-        return Post(framing, meta, encode_meta(meta), stream, seq, keyed or event is not None)
+        return Post(
+            framing,
+            meta,
+            encode_meta(meta),
+            stream,
+            seq,
+            single=keyed or event is not None,
+            patience=patience,
+            applied=applied,
+        )
+
+    def _patience(
+        self, sync: str | None, headers: list[tuple[bytes, bytes]]
+    ) -> tuple[Patience | None, bytes]:
+        """`?sync=true`, the option `sync`, and `Prefer: wait=N, respond-async` (RFC 7240): with
+        `respond-async`, or `?sync=false`, a sender that has waited in vain is told 202."""
+        if sync not in _SYNC:
+            raise Refused(400, "`sync` is true or false")
+        seconds, asynchronous = _preferences(headers)
+        wanted = _SYNC[sync] if sync is not None else self._options.sync and not asynchronous
+        if wanted and not self._receipts:
+            raise Refused(
+                501,
+                "this flow runs without its engine, so there will be no receipt; nothing was stored: "
+                "send without sync",
+            )
+        if seconds == 0 or not self._receipts:
+            seconds = None
+        if seconds is None and not wanted:
+            heeded = asynchronous and self._options.sync
+            return None, _APPLIED % b"respond-async" if heeded else b""
+        longest = self._options.sync_timeout_s
+        if seconds is None:
+            return Patience(longest, sync=True), b""
+        granted = min(float(seconds), longest)
+        strict = wanted or (sync is None and not asynchronous)
+        return Patience(granted, sync=strict), _APPLIED % b"wait=%d" % granted
 
     def _authorise(self, value: bytes) -> None:
         if not self._tokens:
@@ -171,7 +273,7 @@ class Gate:
                 )
             except ValueError:
                 raise Refused(400, f"more than {MAX_QUERY_FIELDS} query parameters") from None
-            meta.update((k, v) for k, v in pairs if k not in _RESERVED_QUERY)
+            meta.update(pairs)
         if self._names or self._prefixes:
             for name, value in headers:
                 if name in self._names or (self._prefixes and name.startswith(self._prefixes)):
@@ -180,6 +282,25 @@ class Gate:
             if key.startswith(OWN_META):
                 raise Refused(400, f"meta names that begin with {OWN_META} are Penstock's own")
         return meta
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+
+
+def _preferences(headers: list[tuple[bytes, bytes]]) -> tuple[int | None, bool]:
+    """How long the sender would wait, and whether it would rather not. What makes no sense is, by
+    the rules of preferences, not there; of two the first counts."""
+    seconds, asynchronous = None, False
+    for part in b",".join(value for name, value in headers if name == b"prefer").split(b","):
+        name, _, value = part.partition(b";")[0].partition(b"=")
+        word = value.strip().strip(b'"').decode("latin-1")
+        match name.strip().lower():
+            case b"wait" if seconds is None and _is_number(word):
+                seconds = int(word)
+            case b"respond-async":
+                asynchronous = True
+    return seconds, asynchronous
 
 
 def too_large(max_body_bytes: int) -> Refused:
@@ -202,7 +323,7 @@ def _sender_stream(headers: dict[bytes, bytes]) -> tuple[str | None, int]:
             raise Refused(400, "Penstock-Sequence needs Penstock-Stream: the stream it numbers")
         return None, 0
     digits = headers.get(SEQUENCE_HEADER, b"")
-    if not digits.isdigit() or len(digits) > 18:
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
         raise Refused(
             400, "Penstock-Stream needs Penstock-Sequence: the number of its first message"
         )
