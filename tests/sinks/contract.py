@@ -18,7 +18,7 @@ from typing import ClassVar
 import pytest
 
 from penstock import faults
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.sinks.interface import Prepared, Sink, Txn
 
 from .making import events

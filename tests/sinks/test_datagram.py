@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config.address import Address
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.sinks.connections import Target, idle
 from penstock.sinks.datagram import MAX_UDP_PAYLOAD_BYTES, DatagramSink
 from penstock.sinks.framing import Framing

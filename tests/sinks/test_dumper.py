@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
+from penstock.sinks import standard
 from penstock.sinks.dumper import DumperSink, StandardSink
 from penstock.sinks.framing import Framing
 from penstock.sinks.interface import Poisoned, Sink, SinkUnavailable, Txn
@@ -107,6 +108,28 @@ def test_stderr_is_the_other_one(tmp_path: Path, capfd: pytest.CaptureFixture[st
     sink = StandardSink("out", "STDERR", tmp_path)
     sink.commit(FIRST, [prepare(sink, FIRST, b"a")])
     assert capfd.readouterr().err == "a\n"
+
+
+def test_stdout_is_the_one_it_is_given_and_waits_until_the_flow_is_announced(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reader, writer = os.pipe()
+    standard.redirect(writer, announced=False)
+    try:
+        sink = StandardSink("out", "STDOUT", tmp_path)
+        token = prepare(sink, FIRST, b"a")
+        with pytest.raises(SinkUnavailable, match="ready"):
+            sink.commit(FIRST, [token])
+        standard.announce()
+        sink.probe()
+        sink.commit(FIRST, [token])
+        assert os.read(reader, 100) == b"a\n"
+        assert capfd.readouterr().out == ""
+    finally:
+        standard.redirect(1, announced=True)
+        standard.announce()
+        os.close(reader)
+        os.close(writer)
 
 
 def test_a_file_is_appended_to_and_never_shrinks(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_parquet_file_has_the_columns_of_an_event_and_none_of_our_own_meta(
     sink = FileSink("archive", tmp_path, "parquet")
     task = sink.task(FIRST, 3, 0)
     task.write(
-        events(b"a", keys=[b"k"], meta={"penstock.at": "t/0/1", "x": "1", "penstock.only": ""})
+        events(b"a", keys=[b"k"], meta={"penstock.at": "t/0/1", "x": "1", "penstock.replay": ""})
     )
     sink.commit(FIRST, [task.prepare().token])
     [path] = visible(tmp_path)

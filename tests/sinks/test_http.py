@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.sinks.http import HttpSink
 from penstock.sinks.interface import Poisoned, Sink, SinkUnavailable
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from penstock.config.address import Address
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.limits import SEND_BUFFER_BYTES
+from penstock.sinks import stream
 from penstock.sinks.connections import Target
 from penstock.sinks.framing import Framing
 from penstock.sinks.interface import Poisoned, Sink, SinkUnavailable
@@ -288,3 +289,24 @@ def test_a_receiver_of_ours_answers_for_what_it_has_stored(tmp_path: Path) -> No
         sink.close()
     finally:
         edge.stop()
+
+
+def test_who_takes_a_byte_now_and_then_is_waited_for_no_longer_than_the_time_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, left = [0.0], [1_000]
+
+    def trickles(connection: socket.socket) -> int:
+        left[0] -= 1
+        return left[0]
+
+    def sleep(pause_s: float) -> None:
+        now[0] += 0.5
+
+    monkeypatch.setattr(stream, "_unconfirmed", trickles)
+    monkeypatch.setattr(stream.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stream.time, "sleep", sleep)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(TimeoutError):
+        stream._wait_until_taken(ours, 10.0)
+    assert now[0] == 10.5

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.sinks.interface import Poisoned, Prepared, Refused, SinkUnavailable, Txn
 from penstock.sinks.task import RESULTS, run_task
 
@@ -151,18 +151,6 @@ def test_rows_that_ended_on_their_way_are_exceptions_unless_they_ended_well() ->
     assert a.taken == [b"1"]
 
 
-def test_rows_are_counted_by_where_they_came_from() -> None:
-    a = Memory("a")
-    batches = [
-        for_sinks(events(b"0", b"1", topic="t"), "a"),
-        for_sinks(events(b"2", seq=7, topic="u", partition=3), "a"),
-        for_sinks(events(b"3", seq=5, topic="t"), "a"),
-    ]
-    counts = of_kind(run(batches, a), "count")
-    found = [(row["topic"], row["partition"], row["rows"], row["offset"]) for row in counts]
-    assert found == [("t", 0, 3, 5), ("u", 3, 1, 7)]
-
-
 @pytest.mark.parametrize("names_them", [True, False])
 def test_poison_is_found_and_the_rest_goes_through_in_order(names_them: bool) -> None:
     payloads = [b"%d" % number for number in range(100)]
@@ -253,3 +241,35 @@ def test_rows_may_have_the_types_that_spark_gives() -> None:
         batch = batch.set_column(at, name, batch.column(name).cast(kind))
     run([batch], a)
     assert a.taken == [b"0", b"1"]
+
+
+def test_a_vote_says_how_long_its_sink_kept_the_task_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("penstock.sinks.task.monotonic", lambda: now[0])
+
+    class SlowTask(MemoryTask):
+        def write(self, batch: pa.RecordBatch) -> None:
+            now[0] += 1.0
+            super().write(batch)
+
+        def prepare(self) -> Prepared:
+            now[0] += 0.25
+            return super().prepare()
+
+    class Slow(Memory):
+        def task(self, txn: Txn, partition: int, attempt: int) -> MemoryTask:
+            return SlowTask(self)
+
+    slow, fast, idle = Slow("slow"), Memory("fast"), Memory("idle")
+    batches = [for_sinks(events(b"0", b"1", seq=at), ["slow", "fast"]) for at in (0, 2)]
+    rows = run(batches, slow, fast, idle)
+    took = {row["sink"]: row["took_s"] for row in of_kind(rows, "vote")}
+    assert took == {"slow": 2.25, "fast": 0.0, "idle": 0.0}
+
+
+def test_the_numbers_of_attempts_are_long() -> None:
+    """Spark counts the tasks of a driver, which may run for years."""
+    [vote] = run_task([], {"a": Memory()}, TXN, 4, 1 << 40).to_pylist()
+    assert vote["attempt"] == 1 << 40

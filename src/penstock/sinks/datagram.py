@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config.address import Address
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.interceptors.interface import Payloads
 from penstock.limits import MAX_DATAGRAM_BYTES, SEND_BUFFER_BYTES
 from penstock.sinks.connections import Target, idle

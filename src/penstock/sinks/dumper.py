@@ -43,9 +43,10 @@ import orjson
 import pyarrow as pa
 
 from penstock import faults
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.limits import COPY_BYTES, ENCODE_BYTES
 from penstock.log.embedded.active import sync_folder, write_durably
+from penstock.sinks import standard
 from penstock.sinks.columns import pieces
 from penstock.sinks.encode import plain_lines
 from penstock.sinks.framing import Framing
@@ -54,7 +55,6 @@ from penstock.sinks.staged_files import LinesFile, StagedFile, WrappedFile
 from penstock.sinks.staging import Attempt, Staging, decode_tokens, reaching, write_all
 
 _RECORD: Final = "append.json"
-_STREAMS: Final = {"STDOUT": 1, "STDERR": 2}
 
 Stream = Literal["STDOUT", "STDERR"]
 
@@ -139,6 +139,8 @@ class StandardSink:
     def commit(self, txn: Txn, tokens: Sequence[bytes]) -> None:
         found = decode_tokens(tokens)
         staging = self._staging
+        if not standard.may_print(self.stream):
+            raise SinkUnavailable(f"sink {self.name}: stdout says first that the flow is ready")
         with reaching(self.name, self.stream):
             staging.check(found)
             folder = staging.folder(txn.coordinator)
@@ -153,7 +155,7 @@ class StandardSink:
         with open(path, "rb", buffering=0) as file:
             (sys.stdout if self.stream == "STDOUT" else sys.stderr).flush()
             while chunk := file.read(COPY_BYTES):
-                write_all(_STREAMS[self.stream], memoryview(chunk))
+                write_all(standard.descriptor(self.stream), memoryview(chunk))
 
     def abort(self, txn: Txn) -> None:
         with reaching(self.name, self.staging_root):
@@ -164,7 +166,8 @@ class StandardSink:
             return self._staging.uncommitted(coordinator)
 
     def probe(self) -> None:
-        """There is always a point in trying."""
+        """There is always a point in trying, once the flow is ready: waiting for that is no failure."""
+        standard.wait_until_announced(self.stream)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -107,14 +107,16 @@ def _time(column: Column, before: bytes) -> Column:
     return binary(np.arange(0, chars.size + 1, width, dtype=np.int32), chars)
 
 
-def _name(column: Column, before: bytes, after: bytes) -> Column:
-    """A JSON value of each, with what stands around it: few different ones, many times."""
+def _name(column: Column, before: bytes, after: bytes) -> Column | bytes:
+    """A JSON value of each, with what stands around it: few different ones, many times; often just one."""
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     names = encoded.dictionary
     if pa.types.is_string(names.type):
         texts = pc.fill_null(_join(b'"', _escaped(names.cast(pa.binary())), b'"'), b"null")
     else:
         texts = _number(names)
+    if len(texts) == 1:
+        return before + bytes(texts[0].as_py()) + after
     return _join(before, texts, after).take(encoded.indices)
 
 
@@ -168,5 +170,9 @@ def _meta(column: Column) -> list[Column | bytes]:
         return [b"{}"]
     names = _name(meta.keys.slice(first, count), b"", b":")
     texts = _name(meta.items.slice(first, count), b"", b"")
+    if isinstance(names, bytes) and isinstance(texts, bytes):
+        names = pa.repeat(_scalar(names), count)
+    if (np.diff(ends) == 1).all():  # one attribute each: nothing to put between them
+        return [b"{", _join(names, texts), b"}"]
     entries = pa.ListArray.from_arrays(pa.array(ends - first), _join(names, texts))
     return [b"{", pc.binary_join(entries, _scalar(b",")), b"}"]

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from penstock import faults
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.limits import ENCODE_BYTES
 from penstock.log.embedded.active import sync_folder
 from penstock.sinks.columns import pieces, without_own_meta

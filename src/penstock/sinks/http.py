@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.limits import SEND_BUFFER_BYTES
 from penstock.sinks.connections import Target, drain, idle
 from penstock.sinks.framing import Framing

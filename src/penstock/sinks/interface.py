@@ -35,8 +35,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.config.options import Guarantee
 from penstock.errors import PenstockError
+from penstock.guarantee import Guarantee
 
 EVENTS = pa.schema(
     [

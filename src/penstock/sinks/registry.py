@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from penstock.config.address import Address
 from penstock.config.flow import Component
 from penstock.errors import ConfigError
+from penstock.peers.connector import ConnectorSinkOptions
 from penstock.peers.file import DumperSinkOptions, FileSinkOptions
 from penstock.peers.http import HttpSinkOptions
 from penstock.peers.tcp import TcpSinkOptions
@@ -17,6 +18,7 @@ from penstock.peers.topic import TopicSinkOptions
 from penstock.peers.udp import UdpSinkOptions
 from penstock.peers.unix import UnixSinkOptions
 from penstock.sinks.connections import Target
+from penstock.sinks.connector import ConnectorSink
 from penstock.sinks.datagram import DatagramSink
 from penstock.sinks.dumper import DumperSink, StandardSink, Stream
 from penstock.sinks.file import FileSink
@@ -39,12 +41,14 @@ def make_sink(component: Component, data_dir: Path) -> Sink:
 
 def cut_sink(name: str, topic: str, data_dir: Path) -> Sink:
     """Where a piece of a flow hands over to the next one."""
-    return TopicSink(name, topic, data_dir, keeps_origin=True)
+    return TopicSink(name, topic, data_dir, keeps_origin=True, under_way=True)
 
 
-def park_sink(name: str, topic: str, data_dir: Path) -> Sink:
-    """Stands in for the sink `name` while that is held back."""
-    return TopicSink(name, topic, data_dir, keeps_origin=True, parks=True)
+def park_sink(name: str, topic: str, data_dir: Path, since_us: int | None = None) -> Sink:
+    """Stands in for the sink `name` while that is held back; for one transaction, if it notes the time."""
+    return TopicSink(
+        name, topic, data_dir, keeps_origin=True, parks=True, under_way=True, since_us=since_us
+    )
 
 
 def _topic(component: Component, data_dir: Path) -> Sink:
@@ -121,6 +125,21 @@ def _http(component: Component, data_dir: Path) -> Sink:
     )
 
 
+def _connector(component: Component, data_dir: Path) -> Sink:
+    options = component.options
+    assert isinstance(options, ConnectorSinkOptions)
+    return ConnectorSink(
+        Target(component.name, options.address, options.connect_timeout_s, options.tls),
+        data_dir.absolute(),
+        options.version,
+        options.cookie.get_secret_value(),
+        options.vote_timeout_s,
+        options.timeout_s,
+        options.workers,
+        Framing.of(component.interceptors, framed=True),
+    )
+
+
 def http_headers(host: str, options: HttpSinkOptions, codec: str) -> tuple[tuple[str, str], ...]:
     """Those of the configuration, and those that every request needs."""
     kind = "application/x-ndjson" if options.batch else _CONTENT_TYPES.get(codec, _BYTES)
@@ -141,6 +160,7 @@ _CONTENT_TYPES: Final = {
 }
 
 _MAKERS: Final[dict[str, Callable[[Component, Path], Sink]]] = {
+    "sink.connector": _connector,
     "sink.dumper": _dumper,
     "sink.file": _file,
     "sink.http": _http,

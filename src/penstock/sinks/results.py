@@ -1,4 +1,4 @@
-"""What a task tells the driver: votes, exceptions and counts, as one Arrow batch."""
+"""What a task tells the driver: votes, exceptions and where counters stand, as one Arrow batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.limits import MAX_REASON_CHARS
 from penstock.sinks.bits import Offsets, pack
+from penstock.sinks.replayed import REPLAY
 from penstock.status import Status
 
 RESULTS = pa.schema(
@@ -18,11 +19,12 @@ RESULTS = pa.schema(
         pa.field("kind", pa.string(), nullable=False),
         pa.field("sink", pa.string()),
         pa.field("task", pa.int32(), nullable=False),
-        pa.field("attempt", pa.int32(), nullable=False),
+        pa.field("attempt", pa.int64(), nullable=False),
         pa.field("ok", pa.bool_()),
         pa.field("token", pa.binary()),
         pa.field("rows", pa.int64()),
         pa.field("bytes", pa.int64()),
+        pa.field("took_s", pa.float64()),
         pa.field("error", pa.string()),
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
@@ -34,20 +36,19 @@ RESULTS = pa.schema(
         pa.field("reason", pa.string()),
         pa.field("branch", pa.string()),
         pa.field("taken", pa.list_(pa.string())),
+        pa.field("replay", pa.string()),
     ]
 )
 """By `kind`, on each row `task` and `attempt` being those of the Spark task:
 
 - `vote`: one for every sink of the transaction. `ok`, the `token` for `commit`, `rows` and `bytes`
-  (payloads) that it took; or not ok, and the `error`.
+  (payloads) that it took; or not ok, and the `error`. `took_s` is how long it kept the task waiting.
 - `exception`: an event that did not end as done on one branch: `topic`, `partition`, `offset` and id of its
   origin, `status`, `reason`, and `branch`, the component where it ended; `sink` if that is a sink. `taken`
-  are the sinks that were given other copies of it.
+  are the sinks that were given other copies of it; `replay` is what its meta says if it is a replayed one.
 - `parked`: of one `topic` and `partition`, which events a park took in place of `sink`: `offset` is the
   first, `token` has a bit for each from there on (see `penstock.sinks.bits`).
 - `counter`: where the link that `sink` names has come to: `rows`.
-- `count`: the rows that the task was given of one `topic` and `partition` (copies counted), and the highest
-  `offset` among them.
 """
 
 _PLACE = ("topic", "partition", "offset")
@@ -62,12 +63,19 @@ class Results:
         self.attempt = attempt
         self._exceptions: dict[str | None, list[pa.RecordBatch]] = {}  # by sink
         self._votes: list[dict[str, Any]] = []
-        self._counts: dict[tuple[str, int], tuple[int, int]] = {}
         self._counters: dict[str, int] = {}
         self._given: dict[str, list[pa.RecordBatch]] = {}  # positions, by sink
         self._parks: set[str] = set()
 
-    def vote(self, sink: str, token: bytes, rows: int, size_bytes: int, error: str | None) -> None:
+    def vote(
+        self,
+        sink: str,
+        token: bytes,
+        rows: int,
+        size_bytes: int,
+        error: str | None,
+        took_s: float = 0.0,
+    ) -> None:
         ok = error is None
         if not ok:
             # It will be asked again for everything: what it has refused so far is not settled.
@@ -80,6 +88,7 @@ class Results:
                 "token": token if ok else None,
                 "rows": rows if ok else 0,
                 "bytes": size_bytes if ok else 0,
+                "took_s": took_s,
                 "error": None if error is None else error[:MAX_REASON_CHARS],
             }
         )
@@ -111,33 +120,12 @@ class Results:
 
     def _add(self, sink: str | None, rows: pa.RecordBatch, **more: Any) -> None:
         columns = {name: rows.column(name) for name in _ORIGIN}
+        columns["replay"] = pc.map_lookup(rows.column("meta"), REPLAY, "last")
         found = _rows(rows.num_rows, {"kind": "exception", "sink": sink, **columns, **more}, self)
         self._exceptions.setdefault(sink, []).append(found)
 
-    def count(self, batch: pa.RecordBatch) -> None:
-        table = pa.Table.from_batches([batch.select(["topic", "partition", "offset"])]).drop_null()
-        grouped = table.group_by(["topic", "partition"], use_threads=False).aggregate(
-            [("offset", "count"), ("offset", "max")]
-        )
-        for row in grouped.to_pylist():
-            place = (row["topic"], row["partition"])
-            rows, last = self._counts.get(place, (0, -1))
-            self._counts[place] = (rows + row["offset_count"], max(last, row["offset_max"]))
-
     def batch(self) -> pa.RecordBatch:
-        singles = [
-            *self._votes,
-            *(
-                {
-                    "kind": "count",
-                    "topic": topic,
-                    "partition": partition,
-                    "rows": rows,
-                    "offset": at,
-                }
-                for (topic, partition), (rows, at) in sorted(self._counts.items())
-            ),
-        ]
+        singles = [*self._votes]
         singles += [
             {"kind": "counter", "sink": name, "rows": value}
             for name, value in sorted(self._counters.items())

@@ -27,7 +27,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.limits import REPLY_BYTES, REPLY_WINDOW, SEND_BUFFER_BYTES, SEND_BYTES
 from penstock.message import Buffer
 from penstock.sinks.connections import (
@@ -245,7 +245,8 @@ def _hung_up(answer: bytes) -> str:
 
 def _wait_until_taken(connection: socket.socket, timeout_s: float) -> None:
     """Until the system at the other end has confirmed every byte (of a unix socket: until the program
-    there has read them). The time-out is for the longest wait in which nothing moves."""
+    there has read them). The time-out is for all of it, which is no more than the kernel's buffer holds: who
+    takes a byte now and then holds everyone else up."""
     left = _unconfirmed(connection)
     pause_s = 0.0001
     deadline = time.monotonic() + timeout_s
@@ -253,12 +254,9 @@ def _wait_until_taken(connection: socket.socket, timeout_s: float) -> None:
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.005)
         drain(connection)
-        now = _unconfirmed(connection)
-        if now < left:
-            deadline = time.monotonic() + timeout_s
-        elif time.monotonic() > deadline:
+        left = _unconfirmed(connection)
+        if left and time.monotonic() > deadline:
             raise TimeoutError
-        left = now
     drain(connection)
 
 

@@ -13,14 +13,15 @@ Runs inside Spark's tasks (`mapInArrow`), and knows nothing of Spark:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from time import monotonic
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.sinks.columns import as_events, size_of
 from penstock.sinks.interface import Poisoned, Prepared, Sink, SinkTask, SinkUnavailable, Txn
 from penstock.sinks.results import RESULTS, Results
@@ -50,7 +51,6 @@ def run_task(
     try:
         for batch in batches:
             if batch.num_rows:
-                results.count(batch)
                 _split(batch, branches, results)
         for branch in sorted(branches.values(), key=lambda branch: branch.sends):
             if atomic and any(other.error for other in branches.values()):
@@ -100,11 +100,12 @@ class _Branch:
         self._task: SinkTask | None = None
         self._rows = 0
         self._bytes = 0
+        self._took_s = 0.0
         self.error: str | None = None
 
     @property
     def _parks(self) -> bool:
-        return getattr(self._sink, "parks", False)
+        return getattr(self._sink, "under_way", False)
 
     @property
     def sends(self) -> bool:
@@ -118,7 +119,8 @@ class _Branch:
         try:
             if self._task is None:
                 results = self._results
-                self._task = self._sink.task(self._txn, results.task, results.attempt)
+                with self._timed():
+                    self._task = self._sink.task(self._txn, results.task, results.attempt)
             self._write(self._task, events)
         except Exception as error:
             self.give_up(_said(error))
@@ -129,7 +131,8 @@ class _Branch:
         while waiting:
             events = waiting.pop()
             try:
-                task.write(events)
+                with self._timed():
+                    task.write(events)
             except Poisoned as poison:
                 waiting += reversed(self._without(events, poison))
             else:
@@ -169,7 +172,8 @@ class _Branch:
         prepared = Prepared()
         if self.error is None and self._task is not None:
             try:
-                prepared = self._task.prepare()
+                with self._timed():
+                    prepared = self._task.prepare()
                 self._task = None
             except Exception as error:
                 self.give_up(_said(error))
@@ -177,7 +181,17 @@ class _Branch:
             self._refuse(refused.events, refused.reasons)
             self._rows -= refused.events.num_rows
             self._bytes -= size_of(refused.events.column("payload"))
-        self._results.vote(self._name, prepared.token, self._rows, self._bytes, self.error)
+        self._results.vote(
+            self._name, prepared.token, self._rows, self._bytes, self.error, self._took_s
+        )
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = monotonic()
+        try:
+            yield
+        finally:
+            self._took_s += monotonic() - began
 
 
 def _said(error: Exception) -> str:

@@ -12,7 +12,8 @@ whoever commits. A coordinator whose transactions start over at 0 must take anot
 taken for repeats.
 
 The same sink serves the flow itself. A *cut* (an internal topic) and a *park* (where events wait for a sink that
-is held back) also keep where the event's origin is, in its meta under `penstock.at`.
+is held back) also keep where the event's origin is, in its meta under `penstock.at`; a park also since when
+it waits, under `penstock.since`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
 from penstock import faults
-from penstock.config.options import Guarantee
 from penstock.errors import LogError, Unavailable
+from penstock.guarantee import Guarantee
 from penstock.limits import APPEND_CHUNK_BYTES
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.embedded.appends.appender import Appender
@@ -45,6 +46,9 @@ from penstock.sinks.staging import Attempt, Staging, Token, decode_tokens, reach
 
 AT = f"{OWN_PREFIX}at"
 """Meta of an event in a cut or a park: `TOPIC/PARTITION/OFFSET` of its origin."""
+
+SINCE = f"{OWN_PREFIX}since"
+"""Meta of an event in a park: since when it waits there, in microseconds since 1970."""
 
 ROWS = pa.schema([field for field in SCHEMA if field.name != "offset"])
 PARTS_BITS: Final = 20
@@ -63,7 +67,14 @@ class TopicSink:
     partition_by: Literal["key", "stream"] = "stream"
     keeps_origin: bool = False
     parks: bool = False
-    """Whether what it takes is still under way: the receipts of its events stay new."""
+    """Whether it stands in for a sink that is held back."""
+
+    since_us: int | None = None
+    """Of a park: when the transaction began that it takes part in. The same for all events of one, so that they
+    are late together."""
+
+    under_way: bool = False
+    """Whether what it takes goes on from there: the receipts of its events stay new."""
 
     append_timeout_s: float = _APPEND_S
     """How long a commit waits for somebody else to let go of a partition."""
@@ -180,7 +191,7 @@ class TopicTask:
 
     def write(self, events: pa.RecordBatch) -> None:
         sink = self._sink
-        rows = with_origin(events) if sink.keeps_origin else without_own_meta(events)
+        rows = with_origin(events, sink.since_us) if sink.keeps_origin else without_own_meta(events)
         to = _partitions(events, sink.partition_by, self._partitions)
         columns = [rows.column(field.name).cast(field.type) for field in ROWS]
         staged = pa.RecordBatch.from_arrays([*columns, pa.array(to)], schema=_STAGED)
@@ -213,9 +224,9 @@ class TopicTask:
 _OPTIONS = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
 
 
-def with_origin(events: pa.RecordBatch) -> pa.RecordBatch:
-    """The events, with the place of their origin in their meta. What else is ours there stays: they are
-    still on their way."""
+def with_origin(events: pa.RecordBatch, since_us: int | None = None) -> pa.RecordBatch:
+    """The events, with the place of their origin in their meta, and since when they wait. What else is ours
+    there stays: they are still on their way."""
     count = events.num_rows
     meta = cast("pa.MapArray", without_meta(events, AT).column("meta"))
     ends = meta.offsets.to_numpy()
@@ -226,13 +237,20 @@ def with_origin(events: pa.RecordBatch) -> pa.RecordBatch:
         events.column("offset").cast(pa.string()),
         "/",
     )
-    keys = pa.concat_arrays([meta.keys.slice(first, entries), pa.repeat(pa.scalar(AT), count)])
-    items = pa.concat_arrays([meta.items.slice(first, entries), at])
-    # One more entry behind those of each row.
-    order = np.insert(np.arange(entries), ends[1:] - first, np.arange(entries, entries + count))
+    more = [(AT, at)]
+    if since_us is not None:
+        more.append((SINCE, pa.repeat(pa.scalar(str(since_us)), count)))
+    new = len(more)
+    keys = [meta.keys.slice(first, entries), *(pa.repeat(pa.scalar(key), count) for key, _ in more)]
+    items = [meta.items.slice(first, entries), *(values for _, values in more)]
+    # They go behind the entries of each row.
+    added = entries + np.arange(new * count).reshape(new, count).T.ravel()
+    order = np.insert(np.arange(entries), np.repeat(ends[1:] - first, new), added)
     taken = pa.array(order)
-    bounds = pa.array((ends - first + np.arange(count + 1)).astype(np.int32))
-    wider = pa.MapArray.from_arrays(bounds, keys.take(taken), items.take(taken))
+    bounds = pa.array((ends - first + new * np.arange(count + 1)).astype(np.int32))
+    wider = pa.MapArray.from_arrays(
+        bounds, pa.concat_arrays(keys).take(taken), pa.concat_arrays(items).take(taken)
+    )
     return events.set_column(events.schema.get_field_index("meta"), EVENTS.field("meta"), wider)
 
 
