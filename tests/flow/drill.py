@@ -20,8 +20,10 @@ from penstock.flow.composite import compose
 from penstock.flow.decisions import Decision
 from penstock.flow.holds import SinkHolds
 from penstock.flow.parked import Parked
-from penstock.flow.receipts import Branch, Position, Receipt, Receipts
-from penstock.flow.transaction import Coordinator, Ended, Job, Result, Vote
+from penstock.flow.receipt import Branch, Position, Receipt
+from penstock.flow.receipts import Receipts
+from penstock.flow.terms import Ended, Job, Result, Vote
+from penstock.flow.transaction import Coordinator
 from penstock.message import EventId
 from penstock.sinks.interface import Sink, SinkUnavailable, Txn
 from penstock.status import Status
@@ -49,6 +51,9 @@ class DrillRecord:
             (place, Receipt(compose(b.status for b in found.values()), "", found))
             for place, found in places.items()
         ]
+
+    def before(self, txn: Txn, decision: Decision) -> None:
+        pass
 
     def write(self, txn: Txn, decision: Decision) -> None:
         self._receipts.settle(decision.frontiers, decision.exceptions, decision.parked)

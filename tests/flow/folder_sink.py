@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import faults
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.sinks.interface import SinkTask, SinkUnavailable, Txn
 
 

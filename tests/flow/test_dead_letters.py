@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 
 from penstock import faults
+from penstock.engine.replays import Replays
 from penstock.flow.deadletters import DeadLetters
-from penstock.flow.receipts import Branch, Position, Receipt
+from penstock.flow.parked import Parked
+from penstock.flow.receipt import Branch, Position, Receipt
+from penstock.flow.receipts import Receipts
+from penstock.flow.replayed import Resolver
 from penstock.log import TopicConfig, TopicName
 from penstock.log.embedded import EmbeddedLog
 from penstock.message import Batch, EventId
@@ -69,9 +75,10 @@ def test_they_are_listed_with_their_receipts(data: Path) -> None:
     assert shown["receipt"]["branches"] == {"a": "done", "b": "failed"}
 
 
-def test_a_replay_is_for_the_sinks_that_do_not_have_it(data: Path) -> None:
+def test_a_replay_says_how_its_branches_had_ended(data: Path) -> None:
     assert deadletter(data, "replay", "orders", "1") == "replayed 1 message\n"
-    assert stored(data)[5:] == [("order 3", {"dest": "x", "penstock.only": "b"})]
+    mark = '{"letter":1,"branches":{"a":"done","b":"failed"}}'
+    assert stored(data)[5:] == [("order 3", {"dest": "x", "penstock.replay": mark})]
     assert deadletter(data, "list", "orders").split("\t")[0] == "0"
     assert deadletter(data, "drop", "orders", "--all", "--yes") == "dropped 1 message\n"
     assert deadletter(data, "list", "orders") == ""
@@ -86,6 +93,83 @@ def test_a_replay_that_is_killed_is_finished_by_the_next_one(data: Path, point: 
     deadletter(data, "replay", "orders", "1")
     assert [text for text, _ in stored(data)[5:]] == ["order 1", "order 3"]
     assert deadletter(data, "list", "orders") == ""
+
+
+def place(offset: int) -> Position:
+    return Position("orders.web", 0, offset)
+
+
+@pytest.fixture
+def store(data: Path) -> Iterator[Receipts]:
+    """What the engine has written: 1 and 3 are partial, the rest of five is done."""
+    receipts = Receipts(data, writable=True)
+    receipts.settle({("orders.web", 0): 5}, [(place(n), receipt(n)) for n in (1, 3)])
+    yield receipts
+    receipts.close()
+
+
+def looks(data: Path, store: Receipts) -> list[Status]:
+    """The engine starts, and looks; what 1 and 3 say then."""
+    resolver = Resolver(data, store)
+    resolver.look()
+    resolver.close()
+    return [store.find("orders.web", 0, n).status for n in (1, 3)]
+
+
+def test_the_receipt_of_the_original_is_that_of_its_replay(data: Path, store: Receipts) -> None:
+    done, partial = Status.DONE, Status.PARTIAL
+    assert looks(data, store) == [partial, partial]
+    deadletter(data, "replay", "orders", "--all")
+    assert looks(data, store) == [partial, partial], "nothing is settled yet"
+    failed = Receipt(
+        partial, "gone", {"a": Branch(done), "b": Branch(Status.FAILED, "gone")}, receipt(3).id
+    )
+    store.settle({("orders.web", 0): 7}, [(place(6), failed)])
+    for _ in range(2):
+        assert looks(data, store) == [done, partial]
+    assert store.find_id(EventId("web", "till", 1)) is None
+    told = [store.find("orders.web", 0, 3), store.find_id(EventId("web", "till", 3))]
+    assert [one.reason for one in told if one is not None] == ["gone", "gone"]
+    # Its replay is a dead letter too, and may be replayed again: that counts for all of its places.
+    letters = DeadLetters(data, DEAD)
+    letters.append(Txn("orders.web", 8), [(place(6), failed)])
+    letters.close()
+    deadletter(data, "replay", "orders", "--all")
+    assert looks(data, store) == [done, partial]
+    store.settle({("orders.web", 0): 8}, [])
+    assert looks(data, store) == [done, done]
+    assert store.counts() == {}, "what went well leaves nothing behind"
+
+
+def test_a_replay_that_waits_in_a_park_has_not_ended(data: Path, store: Receipts) -> None:
+    deadletter(data, "replay", "orders", "0")
+    waits = np.array([5])
+    store.settle({("orders.web", 0): 6}, [], [Parked.of("b", "orders.web", 0, waits)])
+    assert looks(data, store)[0] is Status.PARTIAL
+    store.unpark("b", {("orders.web", 0): waits})
+    assert looks(data, store)[0] is Status.DONE
+
+
+@pytest.mark.parametrize("point", ["replay.intended", "replay.appended"])
+def test_the_engine_finishes_a_replay_that_was_killed(
+    data: Path, store: Receipts, point: str
+) -> None:
+    rules = orjson.dumps([{"point": point, "action": "kill"}]).decode()
+    environment = clean_environment(**{faults.VARIABLE: rules})
+    arguments = ("deadletter", "replay", "orders", "0", "--data-dir", str(data))
+    assert penstock(*arguments, cwd=data, env=environment).code == -signal.SIGKILL
+    engine = Replays(data, EmbeddedLog(data), "orders.dead", store)
+    engine.finish()
+    assert [text for text, _ in stored(data)[5:]] == ["order 1"]
+    store.settle({("orders.web", 0): 6}, [])
+    faults.arm(faults.Rule("replay.resolved", action="raise", times=1))
+    try:
+        engine.resolve()  # which fails half-way
+    finally:
+        faults.arm()
+        engine.close()
+    assert looks(data, store) == [Status.DONE, Status.PARTIAL]
+    assert store.counts() == {Status.PARTIAL: 1}
 
 
 def test_wrong_words_are_explained(data: Path) -> None:

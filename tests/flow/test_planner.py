@@ -19,6 +19,8 @@ PARTS = {
     "unique": "{module: link.dedupe}",
     "pairs": "{module: link.join, params: {on: web.stream = tcp.stream}}",
     "copy": "{module: link.multiplexer, params: {timeout_s: 7}}",
+    "hurry": "{module: link.replicator, params: {mode: each, timeout_s: 3}}",
+    "calm": "{module: link.multiplexer}",
     "keep": "{module: link.filter, params: {condition: 'true'}}",
     "retry": "{module: link.buffer, params: {max_retry: 3}}",
     "a": "{module: sink.dumper}",
@@ -41,6 +43,22 @@ def test_a_flow_without_state_is_one_piece():
     assert piece.timeouts_s == {"a": 7.0, "b": 7.0}
 
 
+def test_of_copies_above_each_other_the_least_patient_counts_also_before_a_cut():
+    below = "hurry: {links: [copy, b]}, copy: {links: [unique]}, unique: {connect: a}"
+    before, behind = plan_of(f"web: {{connect: hurry}}, {below}").pieces
+    assert (before.timeouts_s, behind.timeouts_s) == ({"b": 3.0}, {"a": 3.0})
+
+
+def test_of_several_ways_to_a_sink_the_most_patient_counts():
+    ways = "copy: {links: [a, b]}, hurry: {links: [a, b]}"
+    [piece] = plan_of(f"web: {{links: [copy, hurry]}}, {ways}").pieces
+    assert piece.timeouts_s == {"a": 7.0, "b": 7.0}
+    [piece] = plan_of(
+        "web: {links: [calm, hurry, b]}, calm: {links: [a]}, hurry: {links: [a, b]}"
+    ).pieces
+    assert piece.timeouts_s == {}
+
+
 def test_receivers_that_share_nothing_are_pieces_of_their_own():
     pieces = plan_of("web: {connect: a}, tcp: {connect: b}").pieces
     assert [piece.name for piece in pieces] == ["web", "tcp"]
@@ -57,7 +75,7 @@ def test_a_link_with_state_behind_a_branch_is_cut_off():
     found = plan_of("web: {connect: copy}, copy: {links: [unique, b]}, unique: {connect: a}")
     before, behind = found.pieces
     [cut] = found.cuts
-    assert (cut.topic, cut.leads_to) == ("orders.unique", ("a",))
+    assert (cut.topic, cut.node) == ("orders.unique", "unique")
     assert before.sinks == ("b", cut.sink)
     assert [(one.topic, one.internal) for one in behind.sources] == [("orders.unique", True)]
     assert behind.sinks == ("a",)

@@ -11,7 +11,11 @@ from penstock.config import load
 from penstock.flow.components import registry
 from penstock.flow.wire import dump_flow, load_flow
 
-EXAMPLES = sorted(Path(__file__).parents[2].glob("examples/*.yaml"))
+EXAMPLES = sorted(
+    path
+    for path in Path(__file__).parents[2].glob("examples/*.yaml")
+    if not path.name.endswith(".test.yaml")
+)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

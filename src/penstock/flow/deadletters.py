@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock import logs
 from penstock.errors import LogError
-from penstock.flow.receipts import Position, Receipt
+from penstock.flow.receipt import Position, Receipt
 from penstock.limits import DRAIN_ROWS
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.interface import SCHEMA

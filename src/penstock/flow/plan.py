@@ -133,7 +133,8 @@ class Place:
 
     link: the link `node` works on it, and it goes on along `routes` (a fanout has several to choose from);
     rows it cannot read go to `invalid`, rows it fails on to `failed`. encode: the same, into the form that the sink `node` wants.
-    sink, cut: it leaves the piece. end: it ended at `node` with `status`.
+    sink, cut: it leaves the piece. end: it ended at `node` with `status`. The head of a piece, if it has
+    one, is the link at which its rows start; what it makes of them shows only when they arrive there.
     """
 
     index: int
@@ -162,15 +163,28 @@ class Source:
     internal: bool = False
 
 
+CUT = "cut:"
+"""Begins the name of a cut's sink: no component's name holds a colon."""
+
+
+def cut_node(sink: str) -> str:
+    """The link that stands behind a cut, by the name of the cut's sink."""
+    return sink.removeprefix(CUT).partition(":")[0]
+
+
+def cut_topic(sink: str) -> str:
+    """The topic of a cut, by the name of its sink."""
+    return sink.removeprefix(CUT).partition(":")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """An internal topic before the stateful link `node`, written by the pieces before it."""
 
-    sink: str  # what rows that go there have as `sink`
+    sink: str  # what rows that go there have as `sink`: `cut:NODE:TOPIC`
     topic: str
     node: str
     entry: str  # whose events it holds, where the link tells its inputs apart
-    leads_to: tuple[str, ...]  # the sinks behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +206,35 @@ class Piece:
     flow: str
     sources: tuple[Source, ...]
     head: Component | None
-    start: tuple[tuple[str, Route], ...]  # by topic; of a piece with a head: one, for all
+    start: tuple[tuple[str, Route], ...]  # by topic; of a piece with a head: one, to the head
     places: tuple[Place, ...]
     components: dict[str, Component]
     sinks: tuple[str, ...]  # components, in the order of the file, then cuts
     cuts: tuple[Cut, ...]
     retries: dict[str, Retry]  # by sink
-    timeouts_s: dict[str, float]  # by sink: how long the copies above wait for it
+    timeouts_s: dict[str, float]  # by sink: how long the copies above wait for it, if not for ever
+    aside: frozenset[str] = (
+        frozenset()
+    )  # of a piece with a head: the components that are not behind it
 
     def place_of(self, sink: str) -> list[Place]:
         return [one for one in self.places if one.kind in ("sink", "cut") and one.node == sink]
+
+    @property
+    def entrance(self) -> Place:
+        """Of a piece with a head: the head's place."""
+        [(_, route)] = self.start
+        assert isinstance(route, To)
+        return self.places[route.place]
+
+    def end_at(self, node: str, status: Status) -> Place:
+        """Where rows end at a link with this status; of a head only."""
+        [found] = [
+            one
+            for one in self.places
+            if (one.kind, one.node, one.status, one.path) == ("end", node, status, ())
+        ]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

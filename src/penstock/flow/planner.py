@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from penstock.config.flow import Component
 from penstock.config.names import check_topic, name_from
 from penstock.errors import ConfigError
 from penstock.flow.graph import Graph, into_peer
-from penstock.flow.plan import Cut, Form, Piece, Plan, Retry, Source
+from penstock.flow.plan import CUT, Cut, Form, Piece, Plan, Retry, Source
 from penstock.flow.unfolding import Unfolded, Unfolding, different_kinds
 from penstock.links.pacing import BufferOptions
 from penstock.links.routing import CopyOptions
@@ -25,9 +26,6 @@ STATEFUL = frozenset(
 )
 KEEPING = frozenset({"link.dedupe", "link.throttler"})
 """Links with state that let events through as they are."""
-
-CUT = "cut:"
-"""Begins the name of a cut's sink: no component's name holds a colon."""
 
 
 def plan(graph: Graph) -> Plan:
@@ -116,9 +114,7 @@ class _Planner:
         while topic in self._topics:
             topic = name_from(f"{topic}.cut")
         self._topics.add(check_topic(topic))
-        below = [self._graph.nodes[one] for one in self._graph.downstream(node)]
-        sinks = tuple(one.component.name for one in below if one.component.is_end)
-        return Cut(f"{CUT}{topic}", topic, node, feeder if joins else node, sinks)
+        return Cut(f"{CUT}{node}:{topic}", topic, node, feeder if joins else node)
 
     # --- Pieces --------------------------------------------------------------------------------
 
@@ -165,10 +161,9 @@ class _Planner:
         if component.module != "link.join":
             _check_forms(component, sources)
         form = sources[0].form
-        if component.module not in KEEPING:
-            form = form.computed(head.node)
+        after = form if component.module in KEEPING else form.computed(head.node)
         unfolding = Unfolding(self._graph, self._cuts_by_link())
-        start = ((head.node, unfolding.below(head.node, form)),)
+        start = ((head.node, unfolding.head(component, form, after)),)
         return self._planned(head.node, sources, component, unfolding.finish(start))
 
     def _planned(
@@ -178,9 +173,6 @@ class _Planner:
         known = {cut.sink: cut for one in self._heads.values() for cut in one.cuts.values()}
         cuts = tuple(known[sink] for sink in known if sink in ends)
         sinks = [one for one in self._flow.components if one in ends]
-        components = dict(found.components)
-        if head is not None:
-            components[head.name] = head
         piece = Piece(
             name=name,
             flow=self._flow.name,
@@ -188,13 +180,22 @@ class _Planner:
             head=head,
             start=found.start,
             places=found.places,
-            components=components,
+            components=found.components,
             sinks=(*sinks, *(cut.sink for cut in cuts)),
             cuts=cuts,
             retries={sink: retry for sink in sinks if (retry := self._retry(sink))},
-            timeouts_s=_timeouts(found, components),
+            timeouts_s={
+                sink: timeout_s
+                for sink in sinks
+                if (timeout_s := self._timeout_s(sink)) is not None
+            },
+            aside=frozenset() if head is None else self._aside(head.name),
         )
         return _Planned(piece, found.arriving)
+
+    def _aside(self, head: str) -> frozenset[str]:
+        below = [self._graph.nodes[one].component.name for one in self._graph.downstream(head)]
+        return frozenset(self._flow.components) - {head, *below}
 
     def _source(self, name: str) -> Source:
         component = self._graph.nodes[name].component
@@ -227,24 +228,26 @@ class _Planner:
             seen.update(above)
         return None
 
+    def _timeout_s(self, sink: str) -> float | None:
+        """How long the copying links above it wait, also those before a cut. None: for ever.
+
+        Of several above each other, the least patient counts; of several ways to the sink, the most patient:
+        what waits there does not say which way it came.
+        """
+        waits_s: dict[str, float] = {}  # below each node
+        for name in self._graph.order:
+            options = self._graph.nodes[name].component.options
+            own_s = options.timeout_s if isinstance(options, CopyOptions) else None
+            above = [waits_s[link.source] for link in self._graph.inputs(name)]
+            waits_s[name] = min(max(above, default=inf), inf if own_s is None else own_s)
+        longest_s = waits_s[into_peer(sink) if into_peer(sink) in waits_s else sink]
+        return None if longest_s == inf else longest_s
+
 
 def _check_forms(head: Component, sources: list[Source]) -> None:
     for source in sources:
         if source.form.key != sources[0].form.key:
             raise different_kinds(head.name, sources[0].form, source.form)
-
-
-def _timeouts(found: Unfolded, components: dict[str, Component]) -> dict[str, float]:
-    """For each sink, the shortest time that a copying link above it waits."""
-    shortest: dict[str, float] = {}
-    for place in found.places:
-        if place.kind in ("sink", "cut"):
-            for turn in place.path:
-                options = components[turn.node].options if turn.node in components else None
-                if isinstance(options, CopyOptions):
-                    known = shortest.get(place.node, options.timeout_s)
-                    shortest[place.node] = min(known, options.timeout_s)
-    return shortest
 
 
 def _distinct(cuts: Iterable[Cut]) -> tuple[Cut, ...]:

@@ -1,37 +1,32 @@
 """Dead letters, taken up again: replayed through the flow, or dropped.
 
-A replay puts the message back at the end of the topic it came from, with its id. If some branches had taken
-it, its meta says (`penstock.only`) which sinks it is for now: the others have it already.
+A replay puts the message back at the end of the topic it came from, with its id. Its meta says how its branches
+had ended (`sinks/replayed.py`): those that have it do not get it again.
 
-What has been taken up is noted in a small database, in two steps, so that a replay that is killed half-way is
-finished by the next command: (1) the intent, with a number; (2) the append, idempotent by that number; (3) done.
+What has been taken up is noted in a small database, step by step, so that a replay that is killed half-way is
+finished by the next one, or when the engine starts: (1) the intent, with a number; (2) the append, idempotent by that
+number; (3) done, and where the messages are now, for their receipts (`flow/replayed.py`).
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock import faults
 from penstock.errors import PenstockError
 from penstock.flow.deadletters import OURS, ROWS
-from penstock.flow.receipts import Position
+from penstock.flow.receipt import Position
+from penstock.flow.replayed import note, open_database
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.names import TopicName
-from penstock.status import Status
+from penstock.sinks.replayed import REPLAY, letter_of, replay_mark
 
-ONLY = f"{OURS}only"
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY AUTOINCREMENT, done INTEGER);
-CREATE TABLE IF NOT EXISTS handled (
-    topic TEXT, position INTEGER, how TEXT, run INTEGER, PRIMARY KEY (topic, position)
-) WITHOUT ROWID;
-"""
 _READ_ROWS = 10_000
 _APPEND_S = 30.0
 
@@ -57,14 +52,7 @@ class DeadLetterBox:
     def __init__(self, data_dir: Path, log: EmbeddedLog, topic: TopicName) -> None:
         self._log = log
         self.topic = topic
-        path = data_dir / "engine" / "deadletters.db"
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            self._db = sqlite3.connect(path, timeout=10.0)
-            self._db.executescript(_SCHEMA)
-            path.chmod(0o600)
-        except sqlite3.DatabaseError as error:
-            raise PenstockError(f"{path} cannot be used: {error}") from None
+        self._db = open_database(data_dir)
 
     def letters(self) -> Iterator[DeadLetter]:
         """Oldest first."""
@@ -93,7 +81,9 @@ class DeadLetterBox:
 
     def replay(self, letters: Sequence[DeadLetter]) -> int:
         """Put them back, a batch at a time. Says how many."""
-        self._finish_last()
+        for letter in letters:
+            _origin(letter)
+        self.finish()
         for start in range(0, len(letters), _READ_ROWS):
             some = letters[start : start + _READ_ROWS]
             with self._db:
@@ -112,8 +102,8 @@ class DeadLetterBox:
         with self._db:
             self._db.executemany("INSERT OR IGNORE INTO handled VALUES (?, ?, ?, ?)", rows)
 
-    def _finish_last(self) -> None:
-        """A replay that was killed between its intent and its end."""
+    def finish(self) -> None:
+        """Replays that were killed between their intent and their end."""
         unfinished = self._db.execute("SELECT number FROM runs WHERE done = 0").fetchall()
         for (run,) in unfinished:
             rows = self._db.execute(
@@ -134,24 +124,54 @@ class DeadLetterBox:
             reader.close()
 
     def _append(self, run: int, letters: Sequence[DeadLetter]) -> None:
-        places: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+        places: dict[tuple[str, int], list[DeadLetter]] = {}
         for letter in letters:
-            if letter.at is None:
-                raise PenstockError(
-                    f"dead letter {letter.offset} does not say where it came from; drop it, or "
-                    "send it again by hand"
-                )
-            places.setdefault((letter.at.topic, letter.at.partition), []).append(_row(letter))
-        for (topic, partition), rows in places.items():
-            batch = pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
+            at = _origin(letter)
+            places.setdefault((at.topic, at.partition), []).append(letter)
+        moved: list[tuple[Position, Position]] = []
+        for (topic, partition), some in places.items():
+            rows = pa.Table.from_batches([_row(letter) for letter in some])
+            batch = rows.combine_chunks().to_batches()[0]
             appender = self._log.appender(TopicName.parse(topic), partition, timeout_s=_APPEND_S)
             try:
-                appender.append_rows(batch, producer=f"replay/{self.topic}", number=run)
+                stored = appender.append_rows(batch, producer=f"replay/{self.topic}", number=run)
             finally:
                 appender.close()
+            if stored.offset >= 0:  # otherwise a later one was stored, and this one noted before it
+                first = Position(topic, partition, stored.offset)
+                moved += self._moved(first, {letter.offset: letter for letter in some})
         faults.point("replay.appended")
         with self._db:
+            note(self._db, moved)
             self._db.execute("UPDATE runs SET done = 1 WHERE number = ?", (run,))
+
+    def _moved(
+        self, first: Position, letters: dict[int, DeadLetter]
+    ) -> Iterator[tuple[Position, Position]]:
+        """Where the letters' messages were, and where they are now: from `first` on, perhaps with others
+        between them."""
+        left = dict(letters)
+        reader = self._log.reader(TopicName.parse(first.topic), first.partition)
+        try:
+            for batch in reader.read(first.offset):
+                marks = pc.map_lookup(batch.column("meta"), REPLAY, "last").to_pylist()
+                for offset, mark in zip(batch.column("offset").to_pylist(), marks, strict=True):
+                    letter = None if mark is None else left.pop(letter_of(mark), None)
+                    if letter is not None:
+                        yield _origin(letter), Position(first.topic, first.partition, offset)
+                if not left:
+                    return
+        finally:
+            reader.close()
+
+
+def _origin(letter: DeadLetter) -> Position:
+    if letter.at is None:
+        raise PenstockError(
+            f"dead letter {letter.offset} does not say where it came from; drop it, or "
+            "send it again by hand"
+        )
+    return letter.at
 
 
 def _letter(offset: int, row: pa.RecordBatch) -> DeadLetter:
@@ -166,15 +186,13 @@ def _letter(offset: int, row: pa.RecordBatch) -> DeadLetter:
 
 
 def _row(letter: DeadLetter) -> pa.RecordBatch:
-    """The message as it was, for those sinks that do not have it."""
+    """The message as it was, for those branches that do not have it."""
     meta = [
         (name, value)
         for name, value in letter.row.column("meta")[0].as_py()
         if not name.startswith(OURS)
     ]
-    missing = [name for name, status in letter.branches.items() if status != Status.DONE]
-    if missing and len(missing) < len(letter.branches):
-        meta.append((ONLY, ",".join(missing)))
+    meta.append((REPLAY, replay_mark(letter.offset, letter.branches)))
     columns = [
         pa.array([meta], field.type) if field.name == "meta" else letter.row.column(field.name)
         for field in ROWS

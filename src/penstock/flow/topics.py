@@ -10,11 +10,28 @@ from penstock import logs
 from penstock.config.flow import Flow
 from penstock.config.model import TopicOptions
 from penstock.config.names import name_from
+from penstock.flow.plan import Plan
 from penstock.limits import MAX_NAME_CHARS
 from penstock.log.interface import Log, Retention, TopicConfig
 from penstock.log.names import TopicName
 
 log = logs.get("flow")
+
+
+def make_topics(engine: Log, flow: Flow, planned: Plan) -> None:
+    """Those that the flow itself writes to."""
+    usual = flow.topic_options
+    make_topic(engine, TopicName.parse(flow.dead_letter), TopicOptions(partitions=1))
+    for cut in planned.cuts:
+        make_topic(engine, TopicName.parse(cut.topic), usual(cut.topic))
+    for one in flow.components.values():
+        if one.module == "sink.topic":
+            topic = str(one.options.topic)  # type: ignore[attr-defined]
+            wanted = usual(topic)
+            asked = one.options.partitions  # type: ignore[attr-defined]
+            if asked is not None:
+                wanted = wanted.model_copy(update={"partitions": asked})
+            make_topic(engine, TopicName.parse(topic), wanted)
 
 
 def make_topic(engine: Log, name: TopicName, options: TopicOptions) -> int:
@@ -30,9 +47,17 @@ def make_topic(engine: Log, name: TopicName, options: TopicOptions) -> int:
     return wanted.partitions
 
 
-def park_topic(flow: Flow, sink: str) -> TopicName:
-    """Where messages wait for a sink. Names that topics do not allow are told apart by a hash."""
-    wanted = f"{flow.name}.{sink}.park"
+def park_topic(flow: Flow, sink: str, piece: str | None = None) -> TopicName:
+    """Where messages wait for a sink.
+
+    `piece` is given for every query but the first that feeds the sink: each has a park of its own.
+    """
+    return topic_beside(flow, sink, "park" if piece is None else f"{piece}.park")
+
+
+def topic_beside(flow: Flow, component: str, purpose: str) -> TopicName:
+    """A topic of a component's. Names that topics do not allow are told apart by a hash."""
+    wanted = f"{flow.name}.{component}.{purpose}"
     name = name_from(wanted)
     if name != wanted:
         name = f"{name[: MAX_NAME_CHARS - 9]}-{xxh3_64_hexdigest(wanted.encode())[:8]}"

@@ -6,13 +6,15 @@
 2. **Run** the batch as one job. Its tasks write to the sinks and prepare; they give back votes, and the
    messages that did not end in done.
 3. **Decide**, and log the decision, synced: the point of no return.
-4. **Commit** at every sink that is part of the decision; idempotent, so it may be asked for again.
+4. **Commit** (what goes on behind a cut is noted first) at every sink that is part of the decision; idempotent, so it may be asked for again.
 5. **Record**: dead letters and receipts, and tell whoever waits. Idempotent too. Then the log says that
    the transaction is finished.
 
 A sink that votes no, or is gone when it has to commit, is *held*: the rest of the decision goes on without it,
 and what it should have had goes to its park (a topic) in the same transaction; `Drain` brings it from
-there. With `atomic`, one vote against rolls back all, and the batch is tried again until all agree.
+there. From then on the sink belongs to its drain, which settles it, too: until it is released, between two batches, nothing
+here asks it anything, so one that hangs keeps nobody waiting. With `atomic`, one vote against rolls back all, and
+the batch is tried again until all agree. An error that no sink should raise counts as one that is gone.
 
 The steps' numbers mark the code below. Killing the process between any two of them, or in the middle of one, loses
 and doubles nothing: `tests/flow/test_transaction.py` does so at each.
@@ -21,18 +23,16 @@ and doubles nothing: `tests/flow/test_transaction.py` does so at each.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from penstock import faults, logs
 from penstock.errors import Unavailable
 from penstock.flow.decisions import Decision, Decisions, Frontiers
-from penstock.flow.parked import Parked
-from penstock.flow.receipts import Position, Receipt
+from penstock.flow.lost import merged
+from penstock.flow.terms import Holds, Job, Record, Result, Totals, Vote
 from penstock.limits import MAX_REASON_CHARS
-from penstock.message import EventId
 from penstock.sinks.interface import Sink, SinkUnavailable, Txn
 from penstock.status import Status
 
@@ -40,88 +40,6 @@ log = logs.get("engine")
 
 PARKED = "~park"
 """Behind a sink's name in a decision: the sink's park, and not the sink itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """One task's word on one sink."""
-
-    sink: str
-    ok: bool
-    token: bytes = b""
-    rows: int = 0
-    size_bytes: int = 0
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A message, or one copy of it, that ended, and not in done."""
-
-    position: Position
-    id: EventId
-    component: str  # where it ended
-    status: Status
-    reason: str = ""
-    taken: tuple[str, ...] = ()  # the sinks that took other copies of it
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the tasks of one job gave back."""
-
-    votes: list[Vote] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
-    parked: list[Parked] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=dict)
-
-
-class Job(Protocol):
-    """The work of one batch. It may be run more than once, and gives the same each time."""
-
-    def __call__(self, txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
-        """Write what is meant for `targets` (by sink name; the target may be the sink's park).
-
-        `rest` is set for the second run of a batch: messages that ended before any sink were reported
-        by the first one.
-        """
-
-
-class Holds(Protocol):
-    """Which sinks are held back, and where what is meant for them goes meanwhile."""
-
-    def park(self, sink: str) -> Sink | None:
-        """Where to write instead, if the sink is held; None if it is not."""
-
-    def hold(self, sink: str, reason: str) -> Sink:
-        """From now on it is held, until its park is drained."""
-
-    def wait(self, attempt: int) -> None:
-        """Before the next attempt at something that must succeed."""
-
-
-class Record(Protocol):
-    """Step 5: what is written down about a decision. Repeating it changes nothing."""
-
-    def compose(
-        self, ended: Iterable[Ended], parked: frozenset[str]
-    ) -> list[tuple[Position, Receipt]]:
-        """Before the decision: the receipts of what did not end in done."""
-
-    def write(self, txn: Txn, decision: Decision) -> None:
-        """After the commits."""
-
-
-@dataclass(slots=True)
-class Totals:
-    """Since the process began, for the metrics."""
-
-    transactions: int = 0
-    rows: dict[str, int] = field(default_factory=dict)  # by sink, committed or parked
-    size_bytes: dict[str, int] = field(default_factory=dict)
-    errors: dict[str, int] = field(default_factory=dict)
-    statuses: dict[str, int] = field(default_factory=dict)
-    last_error: dict[str, str] = field(default_factory=dict)
 
 
 class Coordinator:
@@ -150,57 +68,108 @@ class Coordinator:
         self._stopping = stopping or threading.Event()
         self._settled = False
         self._begins: Frontiers = {}
+        self._took_s: dict[str, float] = {}
+        self._unforeseen: dict[str, str] = {}  # by sink: the error whose trace was logged
 
     # --- 1: settle ------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Finish the last decision, then ask every sink. A sink that is gone is held, or waited for."""
+        """Finish the last decision, then ask every sink that is not held. One that is gone is held, or
+        waited for."""
+        self.decisions.make_sure()
         decision = self.decisions.unfinished
         if decision is not None:
             self._finish(decision)
         for name in self.sinks:
-            self._try(name, lambda name=name: self.settle_sink(name))  # type: ignore[misc]
+            if self._holds.park(name) is None:
+                self._try(name, lambda name=name: self.settle_sink(name))  # type: ignore[misc]
         for target in list(self.decisions.owed):
             if target.endswith(PARKED):
                 self._commit_owed(target, self._target(target))
         self._settled = True
 
     def settle_sink(self, name: str) -> None:
-        """1 for one sink: commit what is decided, roll back the rest."""
+        """1 for one sink: commit what is decided, roll back the rest. Of a held one: only its drain may."""
+        self.decisions.make_sure()
         sink = self.sinks[name]
         self._commit_owed(name, sink)
-        for txn in sink.uncommitted(self.name):
+        with self._asking(name):
+            left = sink.uncommitted(self.name)
+        for txn in left:
             log.info("rolling back", sink=name, txn=str(txn))
-            sink.abort(txn)
+            with self._asking(name):
+                sink.abort(txn)
+
+    def probe(self, name: str) -> None:
+        with self._asking(name):
+            self.sinks[name].probe()
 
     def _commit_owed(self, target: str, sink: Sink) -> None:
-        for number, tokens in sorted(self.decisions.owed.get(target, {}).items()):
-            sink.commit(Txn(self.name, number), tokens)
+        for number, tokens in self.decisions.owed_to(target):
+            with self._asking(target):
+                sink.commit(Txn(self.name, number), tokens)
             self.decisions.committed(number, target)
+
+    @contextmanager
+    def _asking(self, name: str) -> Iterator[None]:
+        """Whatever a sink raises, it is that sink's trouble alone."""
+        try:
+            yield
+        except SinkUnavailable:
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {logs.describe(error)}"
+            if self._unforeseen.get(name) != said:
+                self._unforeseen[name] = said
+                log.exception("sink fails as it should not", error, sink=name)
+            raise SinkUnavailable(f"sink {name}: {said}") from error
+
+    def finish(self) -> bool:
+        """5 for the last decision, if a crash or an error came between and no sink has a part in it any more.
+        Whether it is finished."""
+        with self.lock:
+            decision = self.decisions.unfinished
+            if decision is not None and not self.decisions.owed:
+                self._finish(decision)
+            return self.decisions.unfinished is None
 
     # --- 2 to 5 ---------------------------------------------------------------------------------
 
     def process(
-        self, number: int, frontiers: Frontiers, job: Job, begins: Frontiers | None = None
+        self,
+        number: int,
+        frontiers: Frontiers,
+        job: Job,
+        begins: Frontiers | None = None,
+        *,
+        ask_sinks: bool = True,
     ) -> bool:
-        """One batch, up to `frontiers`. False if it had been decided before."""
+        """One batch, up to `frontiers`. False if it had been decided before.
+
+        `ask_sinks` is not set where the job gives nothing to any sink, and they may be gone.
+        """
         with self.lock:
-            if not self._settled:
+            self.decisions.make_sure()
+            settled = self._settled
+            if not settled and ask_sinks:
                 self.settle()
+            elif not settled and self.decisions.unfinished is not None:
+                self._finish(self.decisions.unfinished)
             if number <= self.decisions.last:
                 log.info("batch was decided before", coordinator=self.name, batch=number)
                 return False
             self._settled = False  # until this one is finished, there is something to settle
             txn = Txn(self.name, number)
             self._begins = begins or {}
-            faults.point("transaction.settled", number=number)
+            faults.point("transaction.settled", number=number, of=self.name)
             decision = self._run(txn, job, frontiers)  # 2
-            faults.point("transaction.prepared", number=number)
+            faults.point("transaction.prepared", number=number, of=self.name)
             self.decisions.decide(decision)  # 3
-            faults.point("transaction.decided", number=number)
+            faults.point("transaction.decided", number=number, of=self.name)
             self._finish(decision)  # 4, 5
+            self._hold_slow()
             self.totals.transactions += 1
-            self._settled = True
+            self._settled = settled or ask_sinks
             return True
 
     def _run(self, txn: Txn, job: Job, frontiers: Frontiers) -> Decision:
@@ -236,8 +205,7 @@ class Coordinator:
         parks = {}
         for name, reason in refused.items():
             log.warning("sink is held back", sink=name, reason=reason)
-            parks[name] = self._holds.hold(name, reason)
-            self._try(name, lambda name=name: self.sinks[name].abort(txn))  # type: ignore[misc]
+            parks[name] = self._holds.hold(name, reason)  # its drain rolls back what it prepared
         second = job(txn, parks, rest=True)
         for name, reason in _refusals(second.votes).items():
             raise Unavailable(f"the park of {name} cannot be written: {reason}")
@@ -246,6 +214,7 @@ class Coordinator:
             [one for one in first.ended if one.component not in refused],
             first.parked,
             first.counters,
+            first.lost,
         )
         return self._decision(txn, [kept, second], frozenset(held) | frozenset(parks), frontiers)
 
@@ -253,12 +222,16 @@ class Coordinator:
         self, txn: Txn, results: list[Result], parked: frozenset[str], frontiers: Frontiers
     ) -> Decision:
         commit: dict[str, list[bytes]] = {}
+        self._took_s = {}
         counters: dict[str, int] = {}
         for result in results:
             counters.update(result.counters)
             for vote in result.votes:
                 target = vote.sink + PARKED if vote.sink in parked else vote.sink
                 commit.setdefault(target, []).append(vote.token)
+                if vote.sink not in parked and vote.took_s:
+                    slowest_s = self._took_s.get(vote.sink, 0.0)
+                    self._took_s[vote.sink] = max(slowest_s, vote.took_s)
                 rows, size = self.totals.rows, self.totals.size_bytes
                 rows[vote.sink] = rows.get(vote.sink, 0) + vote.rows
                 size[vote.sink] = size.get(vote.sink, 0) + vote.size_bytes
@@ -268,10 +241,27 @@ class Coordinator:
         for _, receipt in exceptions:
             statuses = self.totals.statuses
             statuses[str(receipt.status)] = statuses.get(str(receipt.status), 0) + 1
-        return Decision(txn.number, commit, frontiers, self._begins, exceptions, held, counters)
+        lost = merged(one for result in results for one in result.lost)
+        if lost:
+            failed = str(Status.FAILED)
+            statuses = self.totals.statuses
+            statuses[failed] = statuses.get(failed, 0) + sum(one.count for one in lost)
+        begins = self._begins
+        return Decision(txn.number, commit, frontiers, begins, exceptions, held, counters, lost)
+
+    def _hold_slow(self) -> None:
+        """A batch takes as long as its slowest sink: one that makes all wait again and again is held."""
+        if self.atomic:
+            return
+        for name, took_s in self._took_s.items():
+            reason = self._holds.took(name, took_s)
+            if reason is not None:
+                log.warning("sink is held back", sink=name, reason=reason)
+                self._count_errors({name: reason})
 
     def _finish(self, decision: Decision) -> None:
         txn = Txn(self.name, decision.number)
+        self._record.before(txn, decision)
         for target in decision.commit:  # 4
             if decision.number in self.decisions.owed.get(target, {}):
                 faults.point("transaction.committing", number=txn.number, target=target)
@@ -281,10 +271,11 @@ class Coordinator:
                     sink = self.sinks.get(target)
                     if sink is None:
                         raise Unavailable(f"{txn} waits for the sink {target}, which is gone")
-                    self._try(target, lambda: self._commit_owed(target, sink))  # noqa: B023
-        faults.point("transaction.committed", number=txn.number)
+                    if self._holds.park(target) is None:
+                        self._try(target, lambda: self._commit_owed(target, sink))  # noqa: B023
+        faults.point("transaction.committed", number=txn.number, of=self.name)
         self._record.write(txn, decision)  # 5
-        faults.point("transaction.recorded", number=txn.number)
+        faults.point("transaction.recorded", number=txn.number, of=self.name)
         self.decisions.finished(decision.number)
 
     def _target(self, target: str) -> Sink:
@@ -308,7 +299,11 @@ class Coordinator:
     def _roll_back(self, txn: Txn, result: Result, held: Mapping[str, Sink]) -> None:
         for name in {vote.sink for vote in result.votes}:
             sink = held.get(name) or self.sinks[name]
-            self._try(name, lambda sink=sink: sink.abort(txn))  # type: ignore[misc]
+            self._try(name, lambda name=name, sink=sink: self._abort(name, sink, txn))  # type: ignore[misc]
+
+    def _abort(self, name: str, sink: Sink, txn: Txn) -> None:
+        with self._asking(name):
+            sink.abort(txn)
 
     def _pause(self, attempt: int, reason: str) -> None:
         log.warning("batch waits", coordinator=self.name, attempt=attempt, reason=reason)

@@ -15,6 +15,7 @@ from penstock.errors import ConfigError
 from penstock.flow.graph import Graph, Link
 from penstock.flow.plan import Copy, Cut, Form, Hashed, Pick, Place, Route, Source, To, Turn, Vanish
 from penstock.limits import MAX_PLACES
+from penstock.links.fault import FaultOptions
 from penstock.links.payload import BASE64, CompressorOptions, FormatOptions
 from penstock.links.routing import ReplicatorOptions, RouterOptions
 from penstock.status import Status
@@ -35,7 +36,7 @@ class Unfolded:
 
 
 class Unfolding:
-    """One piece's. Call `enter` or `below` once, then `finish`."""
+    """One piece's. Call `enter` or `head` once, then `finish`."""
 
     def __init__(self, graph: Graph, cuts: Mapping[tuple[str, str], Cut]) -> None:
         self._graph = graph
@@ -83,6 +84,15 @@ class Unfolding:
             self._into(link, form, (*path, turn)) for link, turn in zip(links, turns, strict=True)
         ]
         return Copy(node, tuple(routes)) if routes else Vanish()
+
+    def head(self, component: Component, form: Form, after: Form) -> Route:
+        """Into the link with state that a piece begins with, and to all that is below it."""
+        self._components[component.name] = component
+        index, _ = self._place("link", component.name, form, (), into=after)
+        self._complete(index, (self.below(component.name, after),))
+        for status in (Status.TIMED_OUT, Status.THROTTLED):
+            self._end(component.name, form, (), status)
+        return To(index)
 
     def finish(self, start: tuple[tuple[str, Route], ...]) -> Unfolded:
         return Unfolded(start, tuple(self._places), self._components, self._arriving)
@@ -168,7 +178,9 @@ class Unfolding:
     def _complete(self, index: int, routes: tuple[Route, ...]) -> None:
         place = self._places[index]
         invalid = self._end(place.node, place.form, place.path, Status.INVALID)
-        failed = self._end(place.node, place.form, place.path, Status.FAILED)
+        options = self._components[place.node].options
+        ends = options.status if isinstance(options, FaultOptions) else Status.FAILED
+        failed = self._end(place.node, place.form, place.path, ends)
         self._places[index] = replace(place, routes=routes, invalid=invalid, failed=failed)
 
     def _end(self, node: str, form: Form, path: tuple[Turn, ...], status: Status) -> int:

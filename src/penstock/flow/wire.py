@@ -10,10 +10,10 @@ from typing import Any
 
 from penstock.config.flow import Component, Edge, Flow, PluginOptions, Stage
 from penstock.config.model import SystemOptions, TopicOptions, WorkflowOptions
-from penstock.config.options import Guarantee
 from penstock.config.registry import Kind, Shape
 from penstock.errors import ConfigError
 from penstock.flow.components import registry
+from penstock.guarantee import Guarantee
 
 
 def dump_flow(flow: Flow) -> dict[str, Any]:
