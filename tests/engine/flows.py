@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.flow.receipts import Receipts
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.names import TopicName
 from penstock.status import Status
+from penstock.testing import read_topic
 from tests.supervisor.running import Run, request
 
 STARTS_S = 240.0
@@ -58,28 +60,21 @@ def in_files(folder: Path) -> list[str]:
 
 
 def in_topic(data_dir: Path, topic: str) -> list[str]:
-    log = EmbeddedLog(data_dir)
-    name = TopicName.parse(topic)
-    if name not in log.topics():
-        return []
-    found: list[str] = []
-    for partition in range(log.config(name).partitions):
-        reader = log.reader(name, partition)
-        for batch in reader.read(0):
-            found += [payload.decode() for payload in batch.column("payload").to_pylist()]
-        reader.close()
-    return found
+    return [one.payload.decode() for one in read_topic(data_dir, topic)]
 
 
-def once_and_in_order(found: list[str], expected: dict[str, int]) -> None:
-    """Every message of every stream, 0 to its count, exactly once, in order within its stream."""
+def once_and_in_order(
+    found: list[str], expected: dict[str, int], wanted: Callable[[int], bool] = lambda seq: True
+) -> None:
+    """Every wanted message of every stream, 0 to its count, exactly once, in order within its stream."""
     streams: dict[str, list[int]] = {}
     for text in found:
         stream, _, seq = text.partition(" ")
         streams.setdefault(stream, []).append(int(seq))
     repeats = [text for text, count in Counter(found).items() if count > 1]
     assert not repeats, f"more than once: {repeats[:5]}"
-    assert streams == {stream: list(range(count)) for stream, count in expected.items() if count}
+    complete = {stream: list(filter(wanted, range(count))) for stream, count in expected.items()}
+    assert streams == {stream: seqs for stream, seqs in complete.items() if seqs}
 
 
 def wait_settled(data_dir: Path, topic: str = "drill.web", timeout_s: float = STARTS_S) -> None:

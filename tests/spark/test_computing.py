@@ -60,10 +60,10 @@ def test_selected_columns_are_the_new_value_and_the_event_keeps_its_id(spark):
 
 def test_key_and_meta_can_be_computed_and_the_payload_stays(spark):
     text = flow(select("CAST(id AS string) AS key", "map('n', name, 'penstock.at', 'x') AS meta"))
-    event = Event(ONE.payload, {"m": "1", "penstock.only": "a"})
+    event = Event(ONE.payload, {"m": "1", "penstock.replay": "a"})
     [row] = outcome(spark, text, [event])
     assert (row["key"], row["payload"]) == (b"1", ONE.payload)
-    assert dict(row["meta"]) == {"n": "x", "penstock.only": "a"}
+    assert dict(row["meta"]) == {"n": "x", "penstock.replay": "a"}
 
 
 def test_everything_selected_is_the_same_value(spark):

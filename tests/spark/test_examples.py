@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.topics import Topics
+from tests.spark.topics import Topics, payloads, read
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -33,7 +34,7 @@ def test_three_lines_read_a_topic_in_any_pyspark_program(quickstart: Topics) -> 
     # A Spark of one's own, with the Python that is found without help.
     kept = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
     done = subprocess.run(
-        [sys.executable, "pyspark_read.py", str(quickstart.data_dir), "quickstart.web"],
+        [sys.executable, "read_topic.py", str(quickstart.data_dir), "quickstart.web"],
         env={**kept, "PYTHONPATH": paths},
         cwd=EXAMPLES,
         capture_output=True,
@@ -68,3 +69,20 @@ def test_the_notebook_runs_from_top_to_bottom(
     table = [line.replace(" ", "") for line in capsys.readouterr().out.splitlines()]
     assert table.count("|a|2|") == 2  # once from the batch, once from the stream
     assert table.count("|b|1|") == 2
+    assert [line for line in table if "count" in line and "{" in line] == [
+        '|a|{"dest":"a","count":2}|',
+        '|b|{"dest":"b","count":1}|',
+    ]
+
+
+def test_a_program_writes_a_topic_and_started_again_writes_only_what_is_new(
+    spark: SparkSession, quickstart: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = EXAMPLES / "write_topic.py"
+    arguments = [quickstart.data_dir, "quickstart.web", "shouted", tmp_path / "checkpoint"]
+    monkeypatch.setattr(sys, "argv", [str(program), *map(str, arguments)])
+    runpy.run_path(str(program))
+    quickstart.append("quickstart.web", [b"hello again"])
+    runpy.run_path(str(program))
+    wanted = [b"HELLO FROM A", b"HELLO FROM B", b"HELLO FROM A", b"HELLO AGAIN"]
+    assert payloads(read(spark, quickstart, "shouted")) == wanted

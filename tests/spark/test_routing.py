@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.sinks.replayed import REPLAY, replay_mark
 from tests.spark.flows import Event, ends, outcome, plan_of
 
 WEB = "web: {module: receiver.http, params: {bind: 127.0.0.1:7071}}"
@@ -81,11 +82,11 @@ def test_receivers_that_share_a_topic_keep_their_own_messages(spark):
     assert ends(rows) == [(0, "a"), (1, "b"), (2, "a")]
 
 
-def test_a_replayed_event_goes_only_to_the_sinks_it_names(spark):
+def test_a_replayed_event_does_not_go_where_it_has_been(spark):
     text = flow(
         "copy: {module: link.multiplexer}", "web: {connect: copy}, copy: {links: [a, b, c]}"
     )
-    events = [Event(meta={"penstock.only": "c,a"}), Event()]
+    events = [Event(meta={REPLAY: replay_mark(0, {"b": "done", "a": "failed"})}), Event()]
     assert ends(outcome(spark, text, events)) == [(0, "a"), (0, "c"), (1, "a"), (1, "b"), (1, "c")]
 
 
@@ -172,7 +173,7 @@ def test_meta_is_parsed_from_the_head_of_a_payload(spark):
         (b"a=b", "byte 3: expected a space after the meta"),
         (b"hello world", "byte 0: expected name=value"),
         (b"a=b&=c x", "byte 4: expected name=value"),
-        (b"a=b&penstock.only=x y", "byte 4: names that begin with penstock. are Penstock's own"),
+        (b"a=b&penstock.replay=x y", "byte 4: names that begin with penstock. are Penstock's own"),
         (b"a=b&c=\xff x", "byte 6: not UTF-8"),
         (b"a=b&c=%z1 x", "byte 6: expected two hexadecimal digits after %"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,14 +14,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import ConfigError, NoJava
 from penstock.spark import java
 from penstock.spark.session import chosen_master
-
-
-def fake_java(folder: Path, version: str) -> Path:
-    program = folder / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return folder
+from tests.spark.javas import fake_java
 
 
 @pytest.fixture
@@ -46,6 +38,19 @@ def test_a_java_that_is_too_old_is_named(no_java: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("JAVA_HOME", str(old))
     with pytest.raises(NoJava, match=f"found only 8 at {old}/bin/java"):
         java.find_java()
+
+
+def test_a_java_that_only_says_its_version_is_passed_over_and_named(
+    no_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = fake_java(no_java / "broken", "17.0.9")
+    with (broken / "bin" / "java").open("a") as program:
+        program.write("test $# = 1 && exit\necho 'InternalError: no java.security' >&2\nexit 1\n")
+    monkeypatch.setenv("JAVA_HOME", str(broken))
+    with pytest.raises(NoJava, match=r"only 17 at .* broken: InternalError: no java\.security"):
+        java.find_java()
+    whole = fake_java(no_java / "jvm" / "java-21", "21.0.1")
+    assert java.find_java().home == whole
 
 
 def test_a_newer_java_elsewhere_is_preferred_to_an_old_one_in_java_home(

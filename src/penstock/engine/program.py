@@ -23,6 +23,8 @@ from penstock.engine.running import Engine
 from penstock.errors import PenstockError
 from penstock.flow.decisions import Frontiers, dump_frontiers
 from penstock.flow.wire import load_flow
+from penstock.sinks import standard
+from penstock.spark.modules import find_modules_beside
 
 log = logs.get("engine")
 
@@ -36,6 +38,8 @@ async def serve(control_fd: int) -> int:
     plan: dict[str, Any] = message["plan"]
     flow = load_flow(plan["flow"])
     logs.configure(flow.system.log_level, flow.system.log_format, process="engine")
+    _print_to(plan["stdout"], announced=plan["announced"] or flow.commit == "atomic")
+    find_modules_beside(flow.file)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor
     loop = asyncio.get_running_loop()
 
@@ -47,7 +51,7 @@ async def serve(control_fd: int) -> int:
         }
         loop.call_soon_threadsafe(control.send, told)
 
-    engine = Engine(flow, notify, once=plan["once"])
+    engine = Engine(flow, notify, once=plan["once"], accept_loss=plan["accept_loss"])
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     control.send({"type": "recovering"})
@@ -60,7 +64,8 @@ async def serve(control_fd: int) -> int:
         if error is not None:
             return await _failed(control, error)
         control.send({"type": "ready", "addresses": {}})
-        done = asyncio.create_task(asyncio.to_thread(engine.wait))
+        work = engine.finish if plan["once"] else engine.wait
+        done = asyncio.create_task(asyncio.to_thread(work))
         await asyncio.wait({done, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if done.done() and (broken := done.exception()) is not None:
             return await _failed(control, broken)
@@ -70,6 +75,13 @@ async def serve(control_fd: int) -> int:
     control.close()
     # Spark's threads may hang on to the process; nothing is left to do.
     os._exit(0)
+
+
+def _print_to(stdout: int | None, *, announced: bool) -> None:
+    """Of an atomic flow nothing can be held back, so it does not wait until the flow is announced."""
+    if stdout is not None:
+        os.set_inheritable(stdout, False)  # it is not for Spark
+    standard.redirect(stdout, announced=announced)
 
 
 async def _failed(control: Control, error: BaseException) -> int:
@@ -85,6 +97,8 @@ async def _obey(control: Control, engine: Engine, stop: asyncio.Event) -> None:
     while (message := await control.receive()) is not None:
         if message["type"] == "stats":
             control.send({"type": "stats", "n": message["n"], "data": engine.stats()})
+        elif message["type"] == "announced":
+            standard.announce()
         elif message["type"] == "stop":
             break
     else:

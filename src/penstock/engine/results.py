@@ -6,9 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.flow.parked import Parked
-from penstock.flow.receipts import Position
-from penstock.flow.transaction import Ended, Result, Vote
+from penstock.flow.receipt import Position
+from penstock.flow.terms import Ended, Result, Vote
 from penstock.message import EventId
+from penstock.sinks.replayed import had_of
 from penstock.status import Status
 
 
@@ -28,6 +29,7 @@ def read_results(table: pa.Table) -> Result:
                 row["rows"] or 0,
                 row["bytes"] or 0,
                 row["error"] or "",
+                row["took_s"] or 0.0,
             )
             for row in votes
         ],
@@ -39,6 +41,7 @@ def read_results(table: pa.Table) -> Result:
                 Status(row["status"]),
                 row["reason"] or "",
                 tuple(row["taken"] or ()),
+                had_of(row["replay"]),
             )
             for row in ended
         ],

@@ -11,6 +11,7 @@ Importing this package does not import Spark: that takes a second, and most comm
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,16 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known to a session, whoever made it.
 
-    Spark's Python processes must be able to import Penstock. On the same machine they are told to run this
-    program's Python, unless PYSPARK_PYTHON says otherwise; on a cluster it has to be installed.
+    Spark's Python processes, on the workers of a cluster too, are told to run the Python of this program,
+    by its path, unless PYSPARK_PYTHON says otherwise. A cluster is sent Penstock's code;
+    what it needs has to be installed there.
     """
+    from penstock.spark.shipping import ship
     from penstock.spark.source import PenstockDataSource
 
     context = spark.sparkContext
-    if (context.master or "").startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+    if "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
+    if not re.fullmatch(r"local(\[.*\])?", context.master or ""):
+        ship(context)
     spark.dataSource.register(PenstockDataSource)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from penstock.errors import ConfigError
 from penstock.flow.plan import Piece, Place, leads_to
+from penstock.links.fault import FaultOptions
 from penstock.links.payload import (
     CompressorOptions,
     DecodeOptions,
@@ -24,9 +26,12 @@ from penstock.sinks.task import COUNTER
 from penstock.spark import sql
 from penstock.spark.columns import COLUMNS
 from penstock.spark.ends import Ends
+from penstock.spark.heads.interface import Head, arrived, entries
+from penstock.spark.heads.make import make_head, nothing_streamed
 from penstock.spark.links import (
     compressor,
     fanout,
+    fault,
     filter,
     formats,
     meta_parser,
@@ -69,10 +74,21 @@ class Compiled:
         self._kept: DataFrame | None = None
         for key, value in REQUIRED.items():
             spark.conf.set(key, value)
-        self._rows(spark.createDataFrame([], COLUMNS), {})
+        self.head = None if piece.head is None else make_head(piece, self._scope)
+        self.given: StructType = COLUMNS
+        """The columns of what `rows` takes: of the topics, or of what the head gives."""
+        if self.head is not None:
+            inputs = {source.entry: nothing_streamed(spark) for source in entries(piece)}
+            self.given = self.head.stream(inputs).schema
+        self._rows(spark.createDataFrame([], self.given), {}, None)
         self.ends = Ends.of(piece, self._scope.shapes)
 
-    def rows(self, df: DataFrame, counters: Mapping[str, int] | None = None) -> DataFrame:
+    def rows(
+        self,
+        df: DataFrame,
+        counters: Mapping[str, int] | None = None,
+        refused: DataFrame | None = None,
+    ) -> DataFrame:
         """The columns of an event, and `place`, `sink`, `status`, `reason`, `branch` (see `flow.plan`).
 
         A row has either a `sink` (a component's name, or a cut's) or a `status`; `branch` is the component
@@ -81,12 +97,15 @@ class Compiled:
         `counters` is where links that count begin. Rows with the status `counter` are no events: `reason`
         names a counter, `seq` is where it has come to.
 
+        Of a piece with a head, `df` is what that gives, and `refused` what it did not let in.
+
         Call `release` when the batch is done.
         """
-        if self._scope.splits:
-            # Several branches read it; what it reads must be read once.
+        if self._scope.splits or self.head is not None:
+            # Several branches read it; what it reads must be read once. And what comes out of state is the
+            # same for all sinks, also if the job has to run again for one of them.
             df = self._kept = df.persist()
-        return self._rows(df, counters or {})
+        return self._rows(df, counters or {}, refused)
 
     def release(self) -> None:
         """Forget what was kept of the last batch."""
@@ -94,12 +113,32 @@ class Compiled:
             self._kept.unpersist()
             self._kept = None
 
-    def _rows(self, df: DataFrame, counters: Mapping[str, int]) -> DataFrame:
-        rows = Rows.start(df, self.piece.start)
+    def _rows(
+        self, df: DataFrame, counters: Mapping[str, int], refused: DataFrame | None
+    ) -> DataFrame:
+        if self.head is None:
+            rows = Rows.start(df, self.piece.start)
+        else:
+            rows = self._behind_head(self.head, df, refused)
         for place in self._order:
             if place.index in rows.live:
                 rows = self._apply(rows, place, counters)
         return self._ended(rows)
+
+    def _behind_head(self, head: Head, df: DataFrame, refused: DataFrame | None) -> Rows:
+        entrance = self.piece.entrance
+        rows = arrived(df, entrance)
+        if refused is None:
+            return _in_streams(head.finish(rows))
+        ends = {one.index for one in self.piece.places if one.node == entrance.node}
+        if len(df.columns) == len(
+            EVENT
+        ):  # it lets events through as they are, perhaps of these, too
+            whole = Rows(rows.df.unionByName(refused), rows.live | ends)
+            return _in_streams(head.finish(whole))
+        rows = head.finish(rows)
+        joined = rows.df.select(*EVENT, AT, REASON).unionByName(refused)
+        return _in_streams(Rows(joined, rows.live | (ends - {entrance.index})))
 
     def _apply(self, rows: Rows, place: Place, counters: Mapping[str, int]) -> Rows:
         component, scope = self.piece.components[place.node], self._scope
@@ -126,6 +165,8 @@ class Compiled:
             case FanoutOptions():
                 shuffled = self.piece.head is not None or scope.splits
                 return fanout.apply(rows, place, counters, shuffled=shuffled)
+            case FaultOptions() as options:
+                return fault.apply(rows, place, options)
         raise ConfigError(f"{place.node}: {component.module} is not there yet in this version")
 
     def _ended(self, rows: Rows) -> DataFrame:
@@ -155,6 +196,12 @@ class Compiled:
         found = f"meta[{sql.text(key)}]"
         none = sql.text(f"no route: the meta attribute {key} is not set")
         return f"coalesce(concat({sql.text(f'no route for {key}=')}, {found}), {none})"
+
+
+def _in_streams(rows: Rows) -> Rows:
+    """State is spread by other things than streams: bring each stream together again, in its order."""
+    whole = rows.df.repartition("peer", "stream")
+    return Rows(whole.sortWithinPartitions("topic", "partition", "offset"), rows.live)
 
 
 def _by_place(places: list[Place], found: Callable[[Place], str | None]) -> str:

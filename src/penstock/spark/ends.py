@@ -1,7 +1,7 @@
 """The last step of a piece, in the task that takes its rows: what needs Python, and only for a few of them.
 
 - Why a message is invalid, in words. Spark only says which are.
-- A replayed event goes only to the sinks that it names. As a filter in Spark, that would be computed for all.
+- A replayed event does not go where it has been. As a filter in Spark, that would be computed for all.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.codecs.make import make_codec
-from penstock.flow.plan import Piece, Place
+from penstock.flow.plan import CUT, Piece, Place, cut_node
 from penstock.links.payload import CompressorOptions, DecodeOptions
+from penstock.sinks.replayed import REPLAY, done_and_open
 from penstock.spark.links import compressor, formats, meta_parser
 from penstock.spark.values import Shapes, shape_of
 from penstock.status import Status
-
-ONLY = "penstock.only"
-"""Meta: the sinks that a replayed event is for."""
 
 Why = Callable[[bytes], str | None]
 
@@ -31,7 +29,7 @@ class Ends:
     """Picklable."""
 
     why: dict[int, tuple[str, Why]]  # by the place at which invalid rows of a link end
-    behind: dict[str, frozenset[str]]  # by cut: the sinks that it leads to
+    ways: dict[int, Way]  # by the place of a sink or a cut
 
     @classmethod
     def of(cls, piece: Piece, shapes: Shapes) -> Ends:
@@ -39,21 +37,25 @@ class Ends:
         for place in piece.places:
             if place.invalid is not None:
                 why[place.invalid] = _why(piece, place, shapes)
-        return cls(why, {cut.sink: frozenset(cut.leads_to) for cut in piece.cuts})
+        return cls(why, cls.ways_of(piece))
+
+    @staticmethod
+    def ways_of(piece: Piece) -> dict[int, Way]:
+        leaves = [place for place in piece.places if place.kind in ("sink", "cut")]
+        return {place.index: Way.to(place, piece) for place in leaves}
 
     def finish(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows as `Compiled.rows` gives them: without those that a replay is not for, with reasons."""
-        return self._explained(self._meant(rows))
+        """Rows as `Compiled.rows` gives them: without copies that a replay need not send again, with reasons."""
+        return self._explained(self._wanted(rows))
 
-    def _meant(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        named = pc.map_lookup(rows["meta"], ONLY, "last")
-        if named.null_count == len(rows):
+    def _wanted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        marks = pc.map_lookup(rows["meta"], REPLAY, "last")
+        if marks.null_count == len(rows):
             return rows
+        places = rows["place"].to_pylist()
         keep = [
-            only is None
-            or sink is None
-            or not ({sink} | self.behind.get(sink, set())).isdisjoint(only.split(","))
-            for only, sink in zip(named.to_pylist(), rows["sink"].to_pylist(), strict=True)
+            mark is None or place not in self.ways or self.ways[place].is_open(mark)
+            for mark, place in zip(marks.to_pylist(), places, strict=True)
         ]
         return rows.filter(pa.array(keep, pa.bool_()))
 
@@ -69,6 +71,32 @@ class Ends:
             reasons[index] = f"{name}: {found or 'what was computed cannot be written'}"
         at = rows.schema.get_field_index("reason")
         return rows.set_column(at, rows.schema.field(at), pa.array(reasons, pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a copy comes to a sink or a cut, in the names that receipts have for branches."""
+
+    names: frozenset[str]  # where it arrives, and where the copies of which it is one were sent
+    over: frozenset[str]  # where it could have ended before
+
+    @classmethod
+    def to(cls, place: Place, piece: Piece) -> Way:
+        arrives = cut_node(place.node) if place.node.startswith(CUT) else place.node
+        over = [
+            one.node
+            for one in piece.places
+            if one.kind == "end" and one.path == place.path[: len(one.path)]
+        ]
+        return cls(
+            frozenset({arrives, *(turn.target for turn in place.path)}), frozenset(over) - {arrives}
+        )
+
+    def is_open(self, mark: str) -> bool:
+        """Whether a replayed message has not come this way yet. If several copies go to one sink, its name
+        being done says nothing of a copy that ended before."""
+        done, ended = done_and_open(mark)
+        return done.isdisjoint(self.names) or not ended.isdisjoint(self.over)
 
 
 def _why(piece: Piece, place: Place, shapes: Shapes) -> tuple[str, Why]:

@@ -18,8 +18,8 @@ CLONE = Path(__file__).parents[3]
 
 SYSTEM_FOLDERS = (Path("/usr/lib/jvm"), Path.home() / ".sdkman/candidates/java", Path("/opt"))
 
-_ANSWER_S = 10.0
-"""How long a Java may take to say its version."""
+_ANSWER_S = 30.0
+"""How long a Java may take to run next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Java:
     version: int
     program: Path
     how: str  # it was found: "JAVA_HOME", "on the path", "in /usr/lib/jvm"
+    fault: str = ""  # why nothing runs on it
 
     @property
     def home(self) -> Path:
@@ -34,17 +35,18 @@ class Java:
         return self.program.resolve().parent.parent
 
     def __str__(self) -> str:
-        return f"{self.version} at {self.program} ({self.how})"
+        broken = f", which is broken: {self.fault}" if self.fault else ""
+        return f"{self.version} at {self.program} ({self.how}){broken}"
 
 
 def find_java() -> Java:
-    """The first Java that is new enough. NoJava says what was found instead, and what to do."""
-    too_old: list[str] = []
+    """The first Java that works and is new enough. NoJava says what was found instead, and what to do."""
+    others: list[str] = []
     for java in javas():
-        if java.version >= MIN_JAVA:
+        if java.version >= MIN_JAVA and not java.fault:
             return java
-        too_old.append(str(java))
-    found = f"found only {'; '.join(too_old)}" if too_old else "found none"
+        others.append(str(java))
+    found = f"found only {'; '.join(others)}" if others else "found none"
     raise NoJava(f"Spark needs Java {MIN_JAVA} or later; {found}. {ADVICE[0].upper()}{ADVICE[1:]}")
 
 
@@ -57,9 +59,13 @@ ADVICE = (
 def javas() -> Iterator[Java]:
     """Every Java that answers: JAVA_HOME's, the path's, the project's own, the system's."""
     for how, program in _places():
-        version = _version(program)
-        if version is not None:
-            yield Java(version, program, how)
+        answer = _ask(program)
+        if answer is None:
+            continue
+        said = answer.stdout + answer.stderr
+        if version := _version(said):
+            fault = "" if answer.returncode == 0 else _fault(said)
+            yield Java(version, program, how, fault)
 
 
 def _places() -> Iterator[tuple[str, Path]]:
@@ -77,12 +83,17 @@ def _places() -> Iterator[tuple[str, Path]]:
         yield from ((f"in {root}", program) for program in found)
 
 
-def _version(program: Path) -> int | None:
+def _ask(program: Path) -> subprocess.CompletedProcess[str] | None:
+    """Its version, and what running a program on it gives.
+
+    The program is one that every Java has, and it needs `java.security`. Of a Java that was copied without its
+    configuration, `-version` alone says nothing.
+    """
     if not os.access(program, os.X_OK):
         return None
     try:
-        answer = subprocess.run(
-            [program, "-version"],
+        return subprocess.run(
+            [program, "-showversion", "sun.security.tools.keytool.Main", "-help"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -91,8 +102,17 @@ def _version(program: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stdout + answer.stderr)
+
+
+def _version(said: str) -> int | None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', said)
     if match is None:
         return None
     # Up to 8 the second number counts: "1.8".
     return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
+
+
+def _fault(said: str) -> str:
+    """The line that says what is wrong, of many."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return next((line for line in lines if re.search("error|exception", line, re.I)), lines[-1])

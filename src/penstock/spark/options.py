@@ -58,6 +58,10 @@ class ReadOptions:
     min_partitions: int
     columns: tuple[str, ...] | None
     fail_on_data_loss: bool
+    clock: Path | None = None
+    """For the engine: the file that says how far time has come (see `spark.clock`)."""
+    losses: Path | None = None
+    """For the engine: the folder in which is noted what cannot be read (see `spark.losses`)."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -72,9 +76,37 @@ class ReadOptions:
             min_partitions=given.count("minPartitions") or 1,
             columns=given.names("columns"),
             fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+            clock=given.path("clock"),
+            losses=given.path("losses"),
         )
         given.refuse_unknown()
         return known
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    data_dir: Path
+    topic: TopicName
+    partition_by: Literal["key", "stream"]
+    partitions: int | None
+    peer: str
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        given = _Given(options)
+        known = cls(
+            data_dir=given.data_dir(),
+            topic=given.topic(),
+            partition_by="stream" if given.choice("partitionBy", "key", "stream") else "key",
+            partitions=given.count("partitions"),
+            peer=given.take("peer") or "spark",
+        )
+        given.refuse_unknown(_OF_SPARK)
+        return known
+
+
+_OF_SPARK = ("checkpointLocation", "queryName", "path")
+"""What Spark hands to every writer beside its own options."""
 
 
 class _Given:
@@ -104,6 +136,19 @@ class _Given:
             raise ConfigError("option topic: say one topic, or several with topics=a,b")
         names = [one] if one is not None else [part.strip() for part in str(many).split(",")]
         return tuple(dict.fromkeys(TopicName.parse(name) for name in names if name))
+
+    def topic(self) -> TopicName:
+        one = self.take("topic")
+        if one is None:
+            raise ConfigError("option topic: say which topic to write")
+        return TopicName.parse(one)
+
+    def choice(self, name: str, *words: str) -> int:
+        """Which of the words it is; the first if nothing is said."""
+        text = self.take(name) or words[0]
+        if text.lower() not in words:
+            raise ConfigError(f"option {name}: expected {' or '.join(words)}, not {text[:40]!r}")
+        return words.index(text.lower())
 
     def start(self) -> Where:
         time = self.take("startingTime")
@@ -144,6 +189,10 @@ class _Given:
         if text is None:
             return None
         return tuple(part for piece in text.split(",") if (part := piece.strip()))
+
+    def path(self, name: str) -> Path | None:
+        text = self.take(name)
+        return None if text is None else Path(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
         text = self.take(name)
@@ -191,4 +240,4 @@ def _offsets(name: str, text: str) -> dict[At, int | Edge]:
     return found
 
 
-__all__ = ["DATA_DIR_VARIABLE", "At", "Edge", "ReadOptions", "Where"]
+__all__ = ["DATA_DIR_VARIABLE", "At", "Edge", "ReadOptions", "Where", "WriteOptions"]

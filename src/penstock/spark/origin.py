@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.sinks.interface import EVENTS
-from penstock.sinks.topic import AT
+from penstock.sinks.topic import AT, SINCE
 
 
 def origin_rows(rows: DataFrame) -> DataFrame:
@@ -20,7 +20,7 @@ def origin_rows(rows: DataFrame) -> DataFrame:
             "topic": F.when(at.isNotNull(), parts).otherwise(F.col("topic")),
             "partition": F.when(at.isNotNull(), partition).otherwise(F.col("partition")),
             "offset": F.when(at.isNotNull(), offset).otherwise(F.col("offset")),
-            "meta": F.map_filter("meta", lambda key, _: key != AT),
+            "meta": F.map_filter("meta", lambda key, _: ~key.isin(AT, SINCE)),
         }
     )
     return moved.select(*EVENTS.names)

@@ -34,6 +34,12 @@ def kind(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
+def name(spark: SparkSession, text: str, where: str) -> str:
+    """What the column is called that an expression with a name computes."""
+    tree = parse_expression(spark, text, where)
+    return str(tree.name())
+
+
 def children(node: Any) -> list[Any]:
     return listed(node.children())
 

@@ -15,12 +15,15 @@ from typing import Any
 
 from penstock import logs
 from penstock.errors import ConfigError, NoSuchTopic, OffsetsLost
+from penstock.flow.lost import RETENTION, Lost
 from penstock.log import TopicName
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.embedded.reader import PartitionReader
+from penstock.spark.losses import note
 from penstock.spark.options import At, ReadOptions, Where
 
 Offsets = dict[At, int]
+DELETED = "the topic or the partition was deleted"
 log = logs.get("spark.source")
 
 
@@ -108,6 +111,8 @@ class Ranges:
         for at, stop in sorted(end.items()):
             first = start.get(at, stop)
             reader = readers.get(at)
+            if first < stop and reader is None:
+                self._note(Range(at, first, stop), DELETED)
             if first != stop and reader is None:
                 self._gone(at)
             if first == stop or reader is None:
@@ -122,9 +127,10 @@ class Ranges:
                 first = begin
             elif first < begin:
                 self._lost(
-                    f"{at}: offsets {first} to {min(begin, stop) - 1} are gone; retention removed them",
+                    f"{at}: offsets {first} to {min(begin, stop) - 1} are gone; {RETENTION}",
                     begin,
                 )
+                self._note(Range(at, first, min(begin, stop)), RETENTION)
                 first = begin
             if first < stop:
                 found.append(Range(at, first, stop))
@@ -159,7 +165,12 @@ class Ranges:
     # --- Loss ----------------------------------------------------------------------------------
 
     def _gone(self, at: At) -> None:
-        self._lost(f"{at}: the topic or the partition was deleted", None)
+        self._lost(f"{at}: {DELETED}", None)
+
+    def _note(self, span: Range, why: str) -> None:
+        if self._options.losses is not None:
+            lost = Lost(span.at.topic, span.at.partition, span.start, span.end, why)
+            note(self._options.losses, [lost])
 
     def _lost(self, what: str, begin: int | None) -> None:
         lost(what, begin, fail=self._options.fail_on_data_loss)

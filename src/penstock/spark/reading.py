@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.flow.lost import RETENTION, Lost, missing
 from penstock.limits import SPARK_KEPT_READERS
 from penstock.log import TopicName
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.embedded.reader import PartitionReader
 from penstock.spark.columns import gathered
+from penstock.spark.losses import note
 from penstock.spark.options import At, ReadOptions
 from penstock.spark.ranges import Range, lost
 
@@ -22,8 +24,11 @@ _kept: OrderedDict[tuple[Path, At, int], PartitionReader] = OrderedDict()
 def read_range(options: ReadOptions, span: Range) -> Iterator[pa.RecordBatch]:
     """Batches of the log's columns, of about SPARK_ROWS rows each."""
     reader = _reader(options, span.at)
+    gaps: list[Lost] = []
     try:
-        yield from gathered(_whole(reader, span, fail=options.fail_on_data_loss))
+        yield from gathered(_whole(reader, span, gaps, fail=options.fail_on_data_loss))
+        if gaps and options.losses is not None:
+            note(options.losses, gaps)
     finally:
         reader.release()
 
@@ -42,20 +47,23 @@ def _reader(options: ReadOptions, at: At) -> PartitionReader:
     return reader
 
 
-def _whole(reader: PartitionReader, span: Range, *, fail: bool) -> Iterator[pa.RecordBatch]:
+def _whole(
+    reader: PartitionReader, span: Range, gaps: list[Lost], *, fail: bool
+) -> Iterator[pa.RecordBatch]:
     """What is there; offsets that are not are reported before anything behind them is served."""
     expected = span.start
     for batch in reader.read(span.start, end=span.end):
         first = int(batch.column("offset")[0].as_py())
         if first > expected:
-            _report(reader, span, expected, first, fail=fail)
+            gaps.append(_report(reader, span, expected, first, fail=fail))
         expected = first + batch.num_rows
         yield batch
     if expected < span.end:
-        _report(reader, span, expected, span.end, fail=fail)
+        gaps.append(_report(reader, span, expected, span.end, fail=fail))
 
 
-def _report(reader: PartitionReader, span: Range, first: int, end: int, *, fail: bool) -> None:
+def _report(reader: PartitionReader, span: Range, first: int, end: int, *, fail: bool) -> Lost:
     damage = [str(found) for found in reader.corrupt if found.first < end and found.last >= first]
-    reason = "; ".join(damage) or "retention removed them"
+    reason = "; ".join(damage) or RETENTION
     lost(f"{span.at}: offsets {first} to {end - 1} cannot be read: {reason}", end, fail=fail)
+    return missing(reader.corrupt, span.at.topic, span.at.partition, first, end)

@@ -16,10 +16,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -29,10 +32,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.spark.clock import AT as CLOCK
+from penstock.spark.clock import Tick, read_clock, tick_row
 from penstock.spark.columns import Shape, check_schema, chosen
-from penstock.spark.options import At, ReadOptions
+from penstock.spark.options import At, ReadOptions, WriteOptions
 from penstock.spark.ranges import Offsets, Range, Ranges
 from penstock.spark.reading import read_range
+from penstock.spark.writer import TopicStreamWriter, TopicWriter
 
 JsonOffsets = dict[str, Any]
 
@@ -50,6 +56,12 @@ class PenstockDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return TopicReader(ReadOptions.parse(self.options), schema)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return TopicWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return TopicStreamWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return TopicStreamReader(ReadOptions.parse(self.options), schema)
 
@@ -64,8 +76,10 @@ class _Read:
         self._ranges = Ranges(options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        span: Range | None = partition.value
-        if span is not None:  # Spark asks for None where a batch has nothing to read
+        span: Range | Tick | None = partition.value
+        if isinstance(span, Tick):
+            yield tick_row(span, to_arrow_schema(self._schema, timezone="UTC"))
+        elif span is not None:  # Spark asks for None where a batch has nothing to read
             shape = Shape(self._schema, span.at)
             for batch in read_range(self._options, span):
                 yield shape(batch)
@@ -82,14 +96,17 @@ class TopicReader(_Read, DataSourceReader):
 
 
 class TopicStreamReader(_Read, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream`. Its offsets in checkpoints: `{"TOPIC/PARTITION": next offset}`."""
+    """`spark.readStream`. Its offsets in checkpoints: `{"TOPIC/PARTITION": next offset}`.
+
+    With a clock there is one offset more, that of the pseudo topic `~clock`.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: Offsets | None = None
 
     def initialOffset(self) -> JsonOffsets:
-        return _dump(self._ranges.resolve(self._options.start))
+        return _dump(self._ranges.resolve(self._options.start)) | self._time(0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # Spark knows one limit at a time; `latestOffset` keeps both.
@@ -107,16 +124,23 @@ class TopicStreamReader(_Read, DataSourceStreamReader, SupportsTriggerAvailableN
             max_rows=self._options.max_rows if limited else None,
             max_bytes=self._options.max_bytes if limited else None,
         )
-        return _dump(after)
+        passed_us = 0 if self._target is not None else read_clock(self._options.clock)
+        return _dump(after) | self._time(max(passed_us, int(start.get(CLOCK, 0))))
+
+    def _time(self, passed_us: int) -> JsonOffsets:
+        return {} if self._options.clock is None else {CLOCK: passed_us}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ranges.ends()
 
     def reportLatestOffset(self) -> JsonOffsets:
-        return _dump(self._ranges.ends())
+        return _dump(self._ranges.ends()) | self._time(read_clock(self._options.clock))
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
-        return [InputPartition(span) for span in self._ranges.plan(_load(start), _load(end))]
+        found = [InputPartition(span) for span in self._ranges.plan(_load(start), _load(end))]
+        if int(end.get(CLOCK, 0)) > int(start.get(CLOCK, 0)):
+            found.append(InputPartition(Tick(int(end[CLOCK]))))
+        return found
 
     def stop(self) -> None:
         self._ranges.close()
@@ -127,4 +151,4 @@ def _dump(offsets: Offsets) -> JsonOffsets:
 
 
 def _load(offsets: JsonOffsets) -> Offsets:
-    return {At.parse(at): int(offset) for at, offset in offsets.items()}
+    return {At.parse(at): int(offset) for at, offset in offsets.items() if at != CLOCK}

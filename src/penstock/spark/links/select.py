@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.errors import ConfigError
@@ -21,7 +22,7 @@ def apply(rows: Rows, place: Place, options: SelectOptions, scope: Scope) -> Row
     rows = opened.rows.with_columns(place, {OUT: f"struct({', '.join(opened.expressions)})"})
 
     def computed() -> StructType:
-        _check_names(rows, place, options.columns)
+        check_names(rows.df.sparkSession, place.node, options.columns)
         found = rows.df.schema[OUT].dataType
         assert isinstance(found, StructType)
         return StructType([one for one in found.fields if not one.name.startswith(HIDDEN)])
@@ -31,8 +32,8 @@ def apply(rows: Rows, place: Place, options: SelectOptions, scope: Scope) -> Row
     return scope.leave(rows, place, columns, opened.reading.valid)
 
 
-def _check_names(rows: Rows, place: Place, columns: list[str]) -> None:
+def check_names(spark: SparkSession, node: str, columns: list[str]) -> None:
     for text in columns:
-        kind = parsing.kind(parsing.parse_expression(rows.df.sparkSession, text, place.node))
+        kind = parsing.kind(parsing.parse_expression(spark, text, node))
         if kind not in _NAMED and not kind.startswith("UnresolvedStar"):
-            raise ConfigError(f"{place.node}: {text!r} has no name; write `{text} AS name`")
+            raise ConfigError(f"{node}: {text!r} has no name; write `{text} AS name`")

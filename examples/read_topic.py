@@ -1,6 +1,6 @@
 """Read a topic in any PySpark program. With `make run` in another terminal:
 
-    .venv/bin/python examples/pyspark_read.py .penstock/quickstart quickstart.web
+    .venv/bin/python examples/read_topic.py .penstock quickstart.web
 
 The three lines that matter are marked. Everything else is plain PySpark.
 """
