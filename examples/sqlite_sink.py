@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.config.options import Guarantee
+from penstock.guarantee import Guarantee
 from penstock.sinks.interface import Prepared, SinkUnavailable, Txn
 
 SCHEMA = """
