@@ -158,6 +158,33 @@ def test_past_the_end_there_is_nothing_and_reading_goes_on_there(flow: Run) -> N
     assert (page["messages"], page["next_offset"]) == ([], 1_000_000)
 
 
+# --- Receipts ------------------------------------------------------------------------------------
+
+
+def test_a_message_is_new_while_nobody_has_settled_it(flow: Run) -> None:
+    event = flow.post(b"x")
+    assert flow.call("GET", f"/receipts/{event}") == (200, {"id": event, "status": "new"})
+    status, problem = flow.call("GET", f"/receipts/{event}?at=0:999999")
+    assert (status, problem["status"]) == (404, 404)
+    assert "no message" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/receipts/web/~000000000000000000aa/0", 404),
+        ("/receipts/nobody/till/0", 404),
+        ("/receipts/web/till/-1", 422),
+        ("/receipts/web/till/x", 422),
+        ("/receipts/web/till/0?at=x", 422),
+        ("/receipts/web/0", 404),
+        ("/receipts/web/" + "s" * 300 + "/0", 422),
+    ],
+)
+def test_receipts_of_nothing_are_not_there(flow: Run, path: str, status: int) -> None:
+    assert flow.call("GET", path)[0] == status
+
+
 # --- Bad input -----------------------------------------------------------------------------------
 
 

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.main import run_command
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.interface import TopicConfig
 from penstock.log.names import TopicName
 from penstock.message import Batch
+from tests.cli.commands import Result
 
 ORDERS = TopicName("default", "orders")
 START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -43,3 +46,15 @@ def orders(log: EmbeddedLog) -> EmbeddedLog:
             )
         writer.close()
     return log
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """A command in this process, which is quick: for those that only look and print."""
+
+    def run(*arguments: str | Path) -> Result:
+        capsys.readouterr()
+        code = run_command([str(argument) for argument in arguments])
+        return Result(code, *capsys.readouterr())
+
+    return run

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
 from penstock.log.embedded import EmbeddedLog
-from penstock.log.interface import Retention
+from penstock.log.interface import Retention, TopicConfig
 from penstock.log.names import TopicName
 from tests.cli.commands import Terminal, penstock
 from tests.cli.conftest import ORDERS
@@ -145,6 +147,13 @@ def test_a_damaged_topic_is_named_with_the_place(orders: EmbeddedLog, tmp_path: 
     [
         (["topics", "describe", "ordesr"], 3, "did you mean orders?"),
         (["topics", "describe", "zzz"], 3, "penstock topics list"),
+        (["topics", "describe", "zzz"], 3, "/.penstock; "),
+        (
+            ["topics", "describe", "zzz"],
+            3,
+            "another data directory: --data-dir or PENSTOCK_DATA_DIR",
+        ),
+        (["topics", "describe", "zzz", "--data-dir", "."], 3, "no topic is there"),
         (["topics", "describe", "Orders"], 2, "a-z"),
         (["topics", "create", "../up"], 2, "namespace name '..'"),
         (["topics", "create", "x", "-p", "0"], 2, "--partitions"),
@@ -167,3 +176,43 @@ def test_mistakes_are_one_line_and_an_exit_code(
     assert said in result.err
     assert result.err.startswith("penstock: ")
     assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("damage", ["topic.json", "0001/tail"])
+def test_a_damaged_topic_hides_no_other(orders: EmbeddedLog, tmp_path: Path, damage: str) -> None:
+    for name in ("zebras", "apples"):
+        orders.create(TopicName("default", name), TopicConfig(partitions=2))
+    os.truncate(tmp_path / ".penstock/topics/default/orders" / damage, 0)
+    listed = penstock("topics", "list", cwd=tmp_path)
+    assert listed.code == 1
+    assert [line.split("\t")[0] for line in listed.lines] == ["apples", "orders", "zebras"]
+    assert listed.lines[1] == "orders\t-\t-\t-"
+    assert listed.err.startswith("penstock: topic orders: ")
+    assert f"{damage} is damaged" in listed.err
+    assert listed.err.count("\n") == 1
+
+
+def test_a_tail_that_was_lost_is_repaired_as_its_error_says(
+    orders: EmbeddedLog, tmp_path: Path
+) -> None:
+    os.truncate(tmp_path / ".penstock/topics/default/orders/0001/tail", 0)
+    error = penstock("topics", "describe", "orders", cwd=tmp_path).err
+    command = error.split("`")[1].split()
+    assert command[0] == "penstock"
+    assert penstock(*command[1:], cwd=tmp_path).code == 0
+    listed = penstock("topics", "list", cwd=tmp_path)
+    assert (listed.code, listed.err) == (0, "")
+    assert listed.lines[0].split("\t")[:3] == ["orders", "2", "10"]
+
+
+@pytest.mark.parametrize("stored", ['{"partitions": "2"}', "[]", '{"retention": null}', "\xff"])
+def test_settings_that_make_no_sense_are_damage(
+    orders: EmbeddedLog, tmp_path: Path, stored: str
+) -> None:
+    path = tmp_path / ".penstock/topics/default/orders/topic.json"
+    given = json.loads(stored) if stored.startswith("{") else None
+    sane = json.loads(path.read_text())
+    path.write_text(stored if given is None else json.dumps(sane | given))
+    listed = penstock("topics", "list", cwd=tmp_path)
+    assert (listed.code, listed.out) == (1, "orders\t-\t-\t-\n")
+    assert "topic.json is damaged" in listed.err

@@ -16,8 +16,11 @@ from typing import Any, Self
 import orjson
 
 PENSTOCK = [sys.executable, "-P", "-m", "penstock.cli"]
-WAIT_S = 60.0
+WAIT_S = 120.0
 """For what happens soon on an idle machine; tests run on busy ones."""
+
+ENDS_S = 300.0
+"""For an end: a flow may take its `stop_timeout_s` for the edge, and as long again for the engine."""
 
 ONE_RECEIVER = """
 system: {admin: {bind: "127.0.0.1:0"}}
@@ -93,7 +96,7 @@ class Run:
         # The admin API knows the other processes; they go by themselves when this one does.
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL if kind else signal.SIGTERM)
-        self.process.wait(WAIT_S)
+        self.process.wait(ENDS_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.errors.close()
@@ -108,7 +111,7 @@ class Run:
         return self.ended()
 
     def ended(self) -> int:
-        return self.process.wait(WAIT_S)
+        return self.process.wait(ENDS_S)
 
     def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
         """The admin API: the status, and the JSON or the text."""

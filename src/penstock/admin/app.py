@@ -6,7 +6,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from penstock.admin import problems, topics
+from penstock.admin import problems, receipts, topics
 from penstock.admin.door import Door
 from penstock.admin.metrics import exposition
 from penstock.admin.models import Health, ProcessHealth, Ready
@@ -27,7 +27,7 @@ def build_app(overview: Overview, log: Log, *, own_host: str | None) -> FastAPI:
     app = FastAPI(
         title="Penstock admin",
         version=__version__,
-        description="Health, metrics and topics of a running flow.",
+        description="Health, metrics, topics and receipts of a running flow.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -37,6 +37,7 @@ def build_app(overview: Overview, log: Log, *, own_host: str | None) -> FastAPI:
     app.add_middleware(Door, own_host=own_host)
     app.include_router(_flow_router(overview))
     app.include_router(topics.router(log))
+    app.include_router(receipts.router(overview))
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

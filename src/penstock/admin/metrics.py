@@ -70,7 +70,9 @@ class FlowCollector(Collector):
             "penstock_log_commits", "Commits (one fsync each).", labels=labels
         )
         pending = GaugeMetricFamily(
-            "penstock_log_pending_bytes", "Bytes accepted and not yet durable.", labels=labels
+            "penstock_log_pending_bytes",
+            "Memory of what is accepted and not yet durable.",
+            labels=labels,
         )
         lag = GaugeMetricFamily(
             "penstock_log_lag_messages", "Messages accepted and not yet durable.", labels=labels

@@ -18,6 +18,7 @@ from penstock.limits import (
     GiB,
 )
 from penstock.log.interface import PartitionInfo, Retention, TopicConfig, TopicInfo
+from penstock.status import Status
 from penstock.supervisor.child import ChildState
 from penstock.supervisor.overview import ProcessView
 
@@ -188,8 +189,17 @@ class TopicSummary(Model):
         )
 
 
+class DamagedTopic(Model):
+    namespace: str
+    topic: str
+    reason: str = Field(description="What is wrong with it on disk.")
+
+
 class TopicList(Model):
     topics: list[TopicSummary]
+    damaged: list[DamagedTopic] = Field(
+        default=[], description="Topics that are there and cannot be described."
+    )
 
 
 class TopicDescription(Model):
@@ -247,6 +257,37 @@ class MessageQuery(Model):
 class DeleteQuery(Model):
     confirm: str = Field(
         max_length=2 * MAX_NAME_CHARS + 1, description="The topic's name again: NAMESPACE/TOPIC."
+    )
+
+
+class ReceiptQuery(Model):
+    at: str | None = Field(
+        default=None,
+        pattern=r"^[0-9]{1,4}:[0-9]{1,15}$",
+        description="PARTITION:OFFSET, where the message is; without it, it is searched for.",
+    )
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        if self.at is None:
+            return None
+        partition, _, offset = self.at.partition(":")
+        return int(partition), int(offset)
+
+
+class BranchModel(Model):
+    status: Status
+    reason: str | None = None
+
+
+class ReceiptModel(Model):
+    """What became of one message."""
+
+    id: str
+    status: Status
+    reason: str | None = Field(default=None, description="Why it is not done.")
+    branches: dict[str, BranchModel] = Field(
+        default={}, description="Where it was copied: how far it came on each branch."
     )
 
 

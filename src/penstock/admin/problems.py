@@ -21,6 +21,7 @@ from penstock.errors import (
     PenstockError,
     TopicExists,
     Unavailable,
+    UnknownMessage,
 )
 
 log = logs.get("admin")
@@ -29,6 +30,7 @@ MEDIA_TYPE = "application/problem+json"
 _SHOWN_ERRORS = 20
 _CODES: dict[type[PenstockError], int] = {
     NoSuchTopic: 404,
+    UnknownMessage: 404,
     TopicExists: 409,
     LogLocked: 409,
     InvalidName: 422,

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from penstock.admin.models import (
     NAME_PATTERN,
     NAMESPACE_PATTERN,
+    DamagedTopic,
     DeleteQuery,
     ListQuery,
     MessageList,
@@ -24,10 +25,10 @@ from penstock.admin.models import (
 )
 from penstock.admin.problems import Refused, documented
 from penstock.admin.rows import rows
-from penstock.errors import NoSuchTopic
 from penstock.limits import MAX_LISTED_BYTES, MAX_NAME_CHARS
 from penstock.log.interface import Log
 from penstock.log.names import TopicName
+from penstock.log.survey import survey
 
 NamespacePart = Annotated[
     str, Path(min_length=1, max_length=MAX_NAME_CHARS, pattern=NAMESPACE_PATTERN)
@@ -41,13 +42,14 @@ def router(log: Log) -> APIRouter:
     @topics.get("/topics", responses=documented(422))
     def list_topics(query: Annotated[ListQuery, Query()]) -> TopicList:
         """Every topic, or those of one namespace."""
-        found = []
-        for name in log.topics(query.namespace):
-            try:
-                found.append(TopicSummary.of(log.describe(name)))
-            except NoSuchTopic:
-                continue  # deleted between the two looks
-        return TopicList(topics=found)
+        found = survey(log, query.namespace)
+        return TopicList(
+            topics=[TopicSummary.of(info) for info in found.topics],
+            damaged=[
+                DamagedTopic(namespace=name.namespace, topic=name.topic, reason=reason)
+                for name, reason in found.damaged
+            ],
+        )
 
     @topics.post(
         "/topics",

@@ -11,7 +11,6 @@ from penstock.cli.exit_codes import NotFound
 from penstock.config.spelling import nearest
 from penstock.errors import ConfigError, NoSuchTopic
 from penstock.log.embedded import EmbeddedLog
-from penstock.log.interface import Log
 from penstock.log.names import TopicName
 from penstock.supervisor.datadir import DATA_DIR_VARIABLE, locate_data_dir, make_data_dir
 
@@ -24,6 +23,7 @@ DataDirOption = Annotated[
         show_default=False,
     ),
 ]
+_HOW_TO_NAME_ONE = f"--data-dir or {DATA_DIR_VARIABLE}"
 TopicArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", help="A topic: NAME, or NAMESPACE/NAME.")
 ]
@@ -35,16 +35,17 @@ def open_log(data_dir: Path | None, *, create: bool = False) -> EmbeddedLog:
     if create:
         make_data_dir(path)
     elif not path.exists():
-        raise NotFound(
-            f"there is no data directory {path}; name one with --data-dir or {DATA_DIR_VARIABLE}"
-        )
+        raise NotFound(f"there is no data directory {path}; name one with {_HOW_TO_NAME_ONE}")
     elif not path.is_dir():
         raise ConfigError(f"data directory {path}: is not a directory")
     return EmbeddedLog(path)
 
 
-def existing_topic(log: Log, text: str) -> TopicName:
-    """The topic that `text` names; NoSuchTopic, with the nearest spelling, if there is none."""
+def existing_topic(log: EmbeddedLog, text: str) -> TopicName:
+    """The topic that `text` names; NoSuchTopic, with the nearest spelling, if there is none.
+
+    The error names the data directory: `penstock run` may have used the one beside its file, not this one.
+    """
     name = TopicName.parse(text)
     topics = log.topics()
     if name in topics:
@@ -55,5 +56,8 @@ def existing_topic(log: Log, text: str) -> TopicName:
     elif topics:
         hint = "`penstock topics list` shows those that exist"
     else:
-        hint = f"no topic exists yet; `penstock topics create {name}` makes it"
-    raise NoSuchTopic(f"there is no topic {name}; {hint}")
+        hint = f"no topic is there; `penstock topics create {name}` makes it"
+    raise NoSuchTopic(
+        f"there is no topic {name} in {log.data_dir}; {hint} "
+        f"(another data directory: {_HOW_TO_NAME_ONE})"
+    )

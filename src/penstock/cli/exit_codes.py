@@ -12,6 +12,7 @@ from penstock.errors import (
     NoSuchTopic,
     PenstockError,
     TopicExists,
+    WouldLose,
 )
 
 
@@ -24,7 +25,8 @@ class ExitCode(IntEnum):
     NOT_FOUND = 3
     """A topic, a partition or a data directory that was named does not exist."""
     REFUSED = 4
-    """Somebody else is using it, it exists and differs, or a confirmation was not given."""
+    """Somebody else is using it, it exists and differs, something would be lost, or a confirmation was not
+    given."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -46,6 +48,7 @@ _CODES: tuple[tuple[type[PenstockError], ExitCode], ...] = (
     (LogLocked, ExitCode.REFUSED),
     (TopicExists, ExitCode.REFUSED),
     (NotConfirmed, ExitCode.REFUSED),
+    (WouldLose, ExitCode.REFUSED),
 )
 
 

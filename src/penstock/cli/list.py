@@ -88,8 +88,7 @@ def _show_one(one: Declaration) -> None:
 
 def _row(row: OptionRow) -> tuple[str, str, str, str]:
     names = ", ".join((row.name, *row.aliases))
-    description = row.description if row.available else f"{row.description} (later)"
-    return names, row.type.replace("`", ""), row.default or "required", description
+    return names, row.type.replace("`", ""), row.default or "required", row.description
 
 
 def _as_json(found: list[Declaration]) -> None:

@@ -112,13 +112,13 @@ def uv() -> Finding:
 
 
 def java() -> Finding:
-    """Any Java of the right age: where JAVA_HOME points, on the path, or where systems put it."""
+    """Any Java of the right age that works: where JAVA_HOME points, on the path, or where systems put it."""
     try:
         return Finding(Verdict.OK, "Java", str(find_java()))
     except NoJava:
         found = "; ".join(map(str, javas())) or "not found"
-        advice = f"for flows with links and sinks, which run on Spark: {ADVICE}"
-        return Finding(Verdict.ADVICE, "Java", found, advice)
+        advice = f"links and sinks run on Spark, which needs one: {ADVICE}"
+        return Finding(Verdict.MISSING, "Java", found, advice)
 
 
 def _ask(command: list[str]) -> str:

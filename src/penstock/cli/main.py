@@ -17,7 +17,7 @@ import typer
 
 from penstock.cli.exit_codes import ExitCode, exit_code
 from penstock.cli.output import complain
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, WouldLose
 from penstock.version import __version__
 
 
@@ -37,6 +37,8 @@ _HELP = "This installation"
 _COMMANDS = (
     _Command("run", "penstock.cli.run", "run", _FLOWS),
     _Command("check", "penstock.cli.check", "check", _FLOWS),
+    _Command("explain", "penstock.cli.explain", "explain", _FLOWS),
+    _Command("test", "penstock.cli.test", "run_tests", _FLOWS),
     _Command("graph", "penstock.cli.graph", "graph", _FLOWS),
     _Command("list", "penstock.cli.list", "list_components", _FLOWS),
     _Command("schema", "penstock.cli.schema", "schema", _FLOWS),
@@ -105,6 +107,8 @@ def run_command(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except PenstockError as error:
+        for loss in error.losses if isinstance(error, WouldLose) else ():
+            complain(loss)
         complain(str(error))
         return exit_code(error)
     except OSError as error:

@@ -13,11 +13,13 @@ import typer
 
 from penstock import logs
 from penstock.cli.exit_codes import ExitCode, NotFound
+from penstock.cli.logfile import bound
 from penstock.cli.output import complain
 from penstock.config.flow import Flow
 from penstock.config.problems import FlowFileError
 from penstock.errors import ConfigError
 from penstock.limits import MAX_PROCESSES
+from penstock.supervisor.child import own_stdout
 from penstock.supervisor.overview import Overview
 from penstock.supervisor.planning import Runnable, runnable
 
@@ -55,6 +57,12 @@ def run(
     once: Annotated[
         bool,
         typer.Option("--once", help="Carry through what is in the topics, and end."),
+    ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss", help="Run an edited flow though that loses what `check` says it loses."
+        ),
     ] = False,
     settings: Annotated[
         list[str] | None,
@@ -96,7 +104,8 @@ def run(
     terminal = sys.stdout.isatty() and sys.stderr.isatty()
     log_file = _log_to_file(flow) if (terminal if view is None else view) and not once else None
     logs.configure(flow.system.log_level, flow.system.log_format, process="supervisor")
-    return ExitCode.OK if asyncio.run(_supervise(flow, parts, once, log_file)) else ExitCode.FAILED
+    clean = asyncio.run(_supervise(flow, parts, once, log_file, accept_loss))
+    return ExitCode.OK if clean else ExitCode.FAILED
 
 
 def _log_to_file(flow: Flow) -> Path:
@@ -105,17 +114,20 @@ def _log_to_file(flow: Flow) -> Path:
 
     make_data_dir(flow.data_dir)
     path = flow.data_dir / "penstock.log"
+    bound(path)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(fd, 2)
     os.close(fd)
     return path
 
 
-async def _supervise(flow: Flow, parts: Runnable, once: bool, log_file: Path | None) -> bool:
+async def _supervise(
+    flow: Flow, parts: Runnable, once: bool, log_file: Path | None, accept_loss: bool
+) -> bool:
     if once:
         from penstock.supervisor.once import run_once
 
-        return await run_once(flow, parts)
+        return await run_once(flow, parts, accept_loss=accept_loss, stdout=own_stdout())
     from penstock.admin.server import AdminServer
     from penstock.supervisor.program import Supervisor
 
@@ -128,7 +140,15 @@ async def _supervise(flow: Flow, parts: Runnable, once: bool, log_file: Path | N
         async def show(overview: Overview, ready: str) -> None:
             await View(overview, ready, shown_in).show()
 
-    supervisor = Supervisor(flow, parts, open_admin=AdminServer, announce=_announce, show=show)
+    supervisor = Supervisor(
+        flow,
+        parts,
+        open_admin=AdminServer,
+        announce=_announce,
+        show=show,
+        accept_loss=accept_loss,
+        stdout=own_stdout() if log_file is None else None,
+    )
     return await supervisor.run()
 
 

@@ -12,10 +12,11 @@ from penstock.cli.data import DataDirOption, TopicArgument, existing_topic, open
 from penstock.cli.exit_codes import ExitCode, NotConfirmed
 from penstock.cli.output import complain, human_bytes, human_count, line, on_terminal, table
 from penstock.config.units import parse_duration, parse_size, show_size
-from penstock.errors import ConfigError, NoSuchTopic
+from penstock.errors import ConfigError
 from penstock.limits import MAX_FRAME_BYTES, MAX_PARTITIONS, SEGMENT_AGE_S, SEGMENT_BYTES
 from penstock.log.interface import Retention, TopicConfig, TopicInfo
 from penstock.log.names import TopicName
+from penstock.log.survey import survey
 
 app = typer.Typer(no_args_is_help=True, help="Topics: list, create, describe, delete, verify.")
 
@@ -28,25 +29,26 @@ def list_topics(
         str | None, typer.Option("--namespace", "-n", help="Only those of one namespace.")
     ] = None,
     data_dir: DataDirOption = None,
-) -> None:
+) -> int:
     """List topics with their size.
 
-    In a pipe: name, partitions, messages, bytes, separated by tabs.
+    In a pipe: name, partitions, messages, bytes, separated by tabs. A topic that is damaged has - for
+    them and its reason on stderr; the command then exits with 1.
     """
-    log = open_log(data_dir)
-    infos = []
-    for name in log.topics(namespace):
-        try:
-            infos.append(log.describe(name))
-        except NoSuchTopic:
-            continue  # deleted between the two looks
+    found = survey(open_log(data_dir), namespace)
     size = human_bytes if on_terminal() else str
-    rows = [
+    rows: list[tuple[TopicName, object, object, object]] = [
         (info.name, len(info.partitions), _messages(info), size(_size_bytes(info)))
-        for info in infos
+        for info in found.topics
     ]
+    rows += [(name, "-", "-", "-") for name, _ in found.damaged]
+    rows.sort(key=lambda row: row[0])
     columns = ("topic", "partitions", "messages", "size")
     table(columns, rows, right="partitions messages size")
+    sys.stdout.flush()
+    for name, reason in found.damaged:
+        complain(f"topic {name}: {reason}")
+    return ExitCode.FAILED if found.damaged else ExitCode.OK
 
 
 @app.command()

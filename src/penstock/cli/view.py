@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.logfile import bound
 from penstock.cli.output import console, printable
 from penstock.supervisor.overview import Overview
 from penstock.supervisor.totals import PeerTotals, Snapshot
@@ -40,6 +41,7 @@ class View:
 
         with Live(console=console(), auto_refresh=False, transient=True) as live:
             while True:
+                bound(self._log_file)
                 live.update(self._screen(await self._overview.collect()), refresh=True)
                 await asyncio.sleep(_REFRESH_S)
 
@@ -67,15 +69,16 @@ class View:
     def _lag(self, snapshot: Snapshot) -> str:
         if snapshot.engine is None:
             return "no pipeline"
-        ended = ", ".join(
-            f"{count} {status}"
-            for piece in snapshot.engine["pieces"].values()
-            for status, count in piece["statuses"].items()
-        )
-        return f"lag {snapshot.engine['lag']}" + (f"   {ended}" if ended else "")
+        ended = Counter({"done": snapshot.engine["done"]})
+        for piece in snapshot.engine["pieces"].values():
+            ended.update(piece["statuses"])
+        del ended["new"]  # they wait: the table says where
+        told = ", ".join(f"{count:,} {status}" for status, count in ended.items())
+        return f"lag {snapshot.engine['lag']:,}   {told}"
 
     def _peers(self, snapshot: Snapshot) -> Table:
         from rich.table import Table
+        from rich.text import Text
 
         now = time.monotonic()
         counts = {
@@ -87,17 +90,19 @@ class View:
         for column in ("component", "messages", "a second", "errors", "state", "waiting"):
             right = column in ("messages", "a second", "errors", "waiting")
             table.add_column(column, justify="right" if right else "left")
+        table.add_column("last error", no_wrap=True, overflow="ellipsis")
         for name, one in _peers(snapshot):
             sink = snapshot.engine["sinks"].get(name) if snapshot.engine else None
             rate = (counts[name] - before.get(name, 0)) / max(took_s, 0.001)
             state = f"{one.connections} connected" if sink is None else sink["valve"]
             table.add_row(
-                printable(name),
+                Text(printable(name)),
                 f"{counts[name]:,}",
                 f"{rate:,.0f}",
                 f"{one.counters['err']:,}",
                 state,
                 "" if sink is None else f"{sink['parked']:,}",
+                "" if sink is None else Text(printable(sink["error"] or "")),
             )
         return table
 

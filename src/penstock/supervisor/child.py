@@ -5,13 +5,15 @@
 
 A process that reports `failed`, or ends by itself, before it was ever ready ends the whole start:
 what is wrong then (a port in use, a directory that cannot be written) does not mend itself. Once it
-has been ready it is started again for ever, with growing pauses, and `/health` says so.
+has been ready it is started again for ever, with growing pauses, and `/health` says so. One that works `once`
+ends when it says why it failed, or after ONCE_TRIES deaths.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -23,7 +25,7 @@ from typing import Any, cast
 from penstock import logs
 from penstock.edge.control import Control, WorkerStats
 from penstock.errors import PenstockError, Unavailable
-from penstock.limits import STATS_TIMEOUT_S
+from penstock.limits import ONCE_TRIES, STATS_TIMEOUT_S
 from penstock.supervisor.backoff import Backoff
 
 log = logs.get("supervisor")
@@ -53,7 +55,9 @@ class Child:
         on_death: Callable[[str], None] = lambda name: None,
         on_message: Callable[[dict[str, Any]], None] = lambda message: None,
         once: bool = False,
+        stdout: int | None = None,
     ) -> None:
+        """`stdout`: a descriptor that it inherits under the same number; the plan says which."""
         self.name = name
         self.state = ChildState.STARTING
         self.pid: int | None = None
@@ -67,8 +71,11 @@ class Child:
         self._on_death = on_death
         self._on_message = on_message
         self._once = once
+        self._stdout = stdout
         self.finished = asyncio.Event()
         """Set when it has ended for good: told to, or because its work is done (`once`)."""
+        self.gave_up: str | None = None
+        """Why its work was not done, with `once`."""
         self._backoff = Backoff()
         self._process: asyncio.subprocess.Process | None = None
         self._control: Control | None = None
@@ -135,6 +142,9 @@ class Child:
                 reason = self._last_failure or f"{_ending(code)} before it was ready (see above)"
                 self.started.set_exception(Unavailable(f"{self.name}: {reason}"))
                 break
+            if self._once and (self._last_failure or self.restarts + 1 >= ONCE_TRIES):
+                self.gave_up = self.last_error
+                break
             await self._pause()
         self._become(ChildState.STOPPED)
         self.finished.set()
@@ -193,7 +203,7 @@ class Child:
     async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
         # -P: a file of the user's folder must not stand in for a module of ours.
         # A process group of its own: Ctrl-C is for the supervisor, which stops things in order.
-        # stdout goes to stderr: the supervisor's stdout carries one line, `ready`.
+        # stdout goes to stderr: only `ready` and what a flow prints go to the supervisor's stdout.
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -203,7 +213,7 @@ class Child:
             str(theirs.fileno()),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
-            pass_fds=(theirs.fileno(),),
+            pass_fds=[fd for fd in (theirs.fileno(), self._stdout) if fd is not None],
             process_group=0,
         )
 
@@ -252,6 +262,13 @@ class Child:
             self.state = state
             self.state_since = time.time()
             log.debug("process changed", child=self.name, state=str(state), pid=self.pid)
+
+
+def own_stdout() -> int | None:
+    """This process's, as a descriptor that a child can inherit; None if it is closed."""
+    with contextlib.suppress(OSError):
+        return os.dup(1)
+    return None
 
 
 def _ending(code: int) -> str:

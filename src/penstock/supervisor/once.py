@@ -12,23 +12,34 @@ from penstock.flow.wire import dump_flow
 from penstock.log.embedded import EmbeddedLog
 from penstock.supervisor.child import Child
 from penstock.supervisor.datadir import DataDirLock, make_data_dir
-from penstock.supervisor.planning import Runnable, settle_topics
+from penstock.supervisor.planning import Runnable, check_restart, settle_topics
 
 log = logs.get("supervisor")
+ENGINE = "penstock.engine"
 
 
-async def run_once(flow: Flow, parts: Runnable) -> bool:
-    """Whether everything was carried through. False if a signal ended it before."""
+async def run_once(
+    flow: Flow, parts: Runnable, *, accept_loss: bool = False, stdout: int | None = None
+) -> bool:
+    """Whether everything was carried through. False if a signal ended it before; Unavailable says what is
+    left, and why. `stdout` is where sinks print that print to STDOUT."""
     if not parts.pipeline:
         why = ", ".join(gap.what for gap in parts.missing) or "the flow has no pipeline"
         raise Unavailable(f"nothing to run once: {why}")
     make_data_dir(flow.data_dir)
     lock = DataDirLock.take(flow.data_dir, flow.name)
     try:
+        if not accept_loss:
+            check_restart(flow, parts)
         settle_topics(flow, parts.receivers, EmbeddedLog(flow.data_dir))
-        engine = Child(
-            "engine", "penstock.engine", {"flow": dump_flow(flow), "once": True}, once=True
-        )
+        plan = {
+            "flow": dump_flow(flow),
+            "once": True,
+            "accept_loss": accept_loss,
+            "stdout": stdout,
+            "announced": True,
+        }
+        engine = Child("engine", ENGINE, plan, once=True, stdout=stdout)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -39,6 +50,8 @@ async def run_once(flow: Flow, parts: Runnable) -> bool:
         for wait in waits:
             wait.cancel()
         clean = await engine.stop(flow.system.stop_timeout_s)
+        if engine.gave_up is not None:
+            raise Unavailable(f"engine: {engine.gave_up}")
         return clean and not stop.is_set()
     finally:
         lock.release()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.flow.receipt import Receipt
+from penstock.message import EventId
 from penstock.supervisor.child import ChildState
 from penstock.supervisor.totals import Snapshot
 
@@ -31,6 +33,10 @@ class Overview(Protocol):
         """Why the flow does not take traffic now, or None if it does."""
 
     def processes(self) -> list[ProcessView]: ...
+
+    def find_receipt(self, event: EventId, at: tuple[int, int] | None) -> Receipt:
+        """What became of a message. `at`: its partition and offset, if they are known. Blocks;
+        UnknownMessage says why there is no receipt."""
 
     async def collect(self) -> Snapshot:
         """Ask the edge processes for their counters; for the silent, the last known ones count."""

@@ -9,6 +9,9 @@ from penstock.config.flow import Component, Flow, Missing
 from penstock.edge.listening import tls_context
 from penstock.edge.plan import EdgePlan, ReceiverPlan
 from penstock.errors import Unavailable
+from penstock.flow.changes import find_changes
+from penstock.flow.graph import Graph
+from penstock.flow.planner import plan
 from penstock.flow.topics import make_topic
 from penstock.log.interface import Log
 from penstock.log.names import TopicName
@@ -43,6 +46,12 @@ def runnable(flow: Flow) -> Runnable:
     return Runnable(receivers, missing, pipeline)
 
 
+def check_restart(flow: Flow, parts: Runnable) -> None:
+    """WouldLose if the flow was edited since it ran last, so that something would be lost."""
+    if parts.pipeline:
+        find_changes(flow, plan(Graph(flow))).check()
+
+
 def settle_topics(flow: Flow, receivers: tuple[Component, ...], engine: Log) -> dict[str, int]:
     """Make the receivers' topics, or let them grow. The partitions of each, by name."""
     partitions = {}
@@ -52,7 +61,12 @@ def settle_topics(flow: Flow, receivers: tuple[Component, ...], engine: Log) -> 
 
 
 def edge_plans(
-    flow: Flow, receivers: tuple[Component, ...], partitions: dict[str, int], ports: Ports
+    flow: Flow,
+    receivers: tuple[Component, ...],
+    partitions: dict[str, int],
+    ports: Ports,
+    *,
+    engine: bool,
 ) -> list[EdgePlan]:
     """One plan a process, with every address settled. ConfigError if a TLS key cannot be used."""
     for one in receivers:
@@ -60,8 +74,13 @@ def edge_plans(
         if isinstance(tls, TlsServerOptions):
             tls_context(one.name, tls)
     spread = {one.name: _processes(flow, one, partitions) for one in receivers}
+    owners = _owners(receivers, spread)
+    spread = {one.name: min(spread[one.name], owners[_topic(one)]) for one in receivers}
     processes = max(spread.values())
-    planned = [(spread[one.name], _receiver(one, ports, processes > 1)) for one in receivers]
+    planned = [
+        (spread[one.name], _receiver(one, ports, processes > 1, owners[_topic(one)]))
+        for one in receivers
+    ]
     system = flow.system
     return [
         EdgePlan(
@@ -74,9 +93,24 @@ def edge_plans(
             max_pending_bytes=system.log.max_pending_bytes,
             log_level=system.log_level,
             log_format=system.log_format,
+            engine=engine,
         )
         for process in range(processes)
     ]
+
+
+def _owners(receivers: tuple[Component, ...], spread: dict[str, int]) -> dict[str, int]:
+    """Over how many processes the partitions of each topic are spread.
+
+    One, where extensions write to it: whoever holds a stream must know how far it is durable.
+    """
+    owners: dict[str, int] = {}
+    for one in receivers:
+        owners[_topic(one)] = max(owners.get(_topic(one), 1), spread[one.name])
+    for one in receivers:
+        if one.module == "receiver.connector":
+            owners[_topic(one)] = 1
+    return owners
 
 
 def _processes(flow: Flow, one: Component, partitions: dict[str, int]) -> int:
@@ -86,7 +120,7 @@ def _processes(flow: Flow, one: Component, partitions: dict[str, int]) -> int:
     return min(flow.system.maxprocs, partitions[_topic(one)])
 
 
-def _receiver(one: Component, ports: Ports, shared: bool) -> ReceiverPlan:
+def _receiver(one: Component, ports: Ports, shared: bool, owners: int) -> ReceiverPlan:
     options = one.options.wire()
     for socket in one.options.listens():
         if isinstance(socket.place, Address) and socket.transport != "unix":
@@ -98,6 +132,7 @@ def _receiver(one: Component, ports: Ports, shared: bool) -> ReceiverPlan:
         options=options,
         interceptors=[(stage.name, stage.options.wire()) for stage in one.interceptors],
         topic=_topic(one),
+        processes=owners,
     )
 
 

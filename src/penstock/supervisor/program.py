@@ -1,7 +1,8 @@
 """`penstock run`, after the flow file is read: start everything, watch it, stop it in order.
 
 Start
-1. take the data directory; settle addresses and topics: what cannot work is refused here
+1. take the data directory; see whether a flow that was edited can carry on; settle addresses and topics: what
+   cannot work is refused here
 2. the admin API, which says that nothing is ready yet
 3. the engine: it settles what a crash left over, and its queries run
 4. the edge processes; they recover their partitions and listen
@@ -27,16 +28,21 @@ from typing import Any, Protocol
 
 from penstock import logs
 from penstock.config.flow import Flow
-from penstock.errors import Unavailable
+from penstock.errors import Unavailable, UnknownMessage
+from penstock.flow.finding import Finder
+from penstock.flow.receipt import Receipt
+from penstock.flow.receipts import Receipts
 from penstock.flow.wire import dump_flow
 from penstock.limits import STATS_INTERVAL_S
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.interface import Log
+from penstock.log.names import TopicName
+from penstock.message import EventId
 from penstock.supervisor.addresses import Ports, bind_listener, shown
 from penstock.supervisor.child import Child, ChildState
 from penstock.supervisor.datadir import DataDirLock, make_data_dir
 from penstock.supervisor.overview import Overview, ProcessView
-from penstock.supervisor.planning import Runnable, edge_plans, settle_topics
+from penstock.supervisor.planning import Runnable, check_restart, edge_plans, settle_topics
 from penstock.supervisor.totals import Snapshot, Totals
 
 log = logs.get("supervisor")
@@ -69,7 +75,12 @@ class Supervisor:
         open_admin: OpenAdmin,
         announce: Callable[[str], None],
         show: Show | None = None,
+        accept_loss: bool = False,
+        stdout: int | None = None,
     ) -> None:
+        """`stdout` is where sinks print that print to STDOUT; None: among the log lines."""
+        self._accept_loss = accept_loss
+        self._stdout = stdout
         self._flow = flow
         self._parts = parts
         self._open_admin = open_admin
@@ -83,6 +94,8 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._admin_address: str | None = None
         self._ready_line = ""
+        self._engine_plan: dict[str, Any] = {}
+        self._finder: Finder | None = None
 
     async def run(self) -> bool:
         """From start to stop; whether the stop was clean. Raises PenstockError if it cannot start."""
@@ -92,6 +105,8 @@ class Supervisor:
             make_data_dir(self._flow.data_dir)
             lock = DataDirLock.take(self._flow.data_dir, self._flow.name)
             stack.callback(lock.release)
+            if not self._accept_loss:
+                check_restart(self._flow, self._parts)
             await self._prepare(stack)
             return await self._supervise()
 
@@ -130,6 +145,12 @@ class Supervisor:
         others = (self._engine, self._keeper)
         return [*self._edges, *(child for child in others if child is not None)]
 
+    def find_receipt(self, event: EventId, at: tuple[int, int] | None) -> Receipt:
+        for one in self._parts.receivers:
+            if one.name == event.peer and one.topic is not None and self._finder is not None:
+                return self._finder.receipt(TopicName.parse(one.topic), event, at)
+        raise UnknownMessage(f"{event.peer} is no receiver of this flow")
+
     async def collect(self) -> Snapshot:
         asked = [*self._edges, *([] if self._engine is None else [self._engine])]
         answers = await asyncio.gather(*(child.stats() for child in asked))
@@ -147,6 +168,7 @@ class Supervisor:
         flow, receivers = self._flow, self._parts.receivers
         engine = EmbeddedLog(flow.data_dir)
         stack.callback(engine.close)
+        self._finder = Finder(engine, Receipts(flow.data_dir))
         ports = Ports()
         stack.callback(ports.close)
         admin = flow.system.admin
@@ -154,7 +176,8 @@ class Supervisor:
         if listener is not None:
             stack.callback(listener.close)
         partitions = settle_topics(flow, receivers, engine)
-        plans = edge_plans(flow, receivers, partitions, ports)
+        settles = bool(self._parts.pipeline)
+        plans = edge_plans(flow, receivers, partitions, ports, engine=settles)
         if listener is not None:
             self._admin_address = shown(listener)
             service = self._open_admin(self, engine, listener, admin.bind.host)
@@ -165,13 +188,21 @@ class Supervisor:
                     "the admin API asks for no password and can be reached from other machines",
                     address=self._admin_address,
                 )
-        if self._parts.pipeline:
+        if settles:
+            self._engine_plan |= {
+                "flow": dump_flow(flow),
+                "once": False,
+                "accept_loss": self._accept_loss,
+                "stdout": self._stdout,
+                "announced": False,
+            }
             self._engine = Child(
                 "engine",
                 "penstock.engine",
-                {"flow": dump_flow(flow), "once": False},
+                self._engine_plan,
                 on_death=self._totals.retire,
                 on_message=self._pass_on,
+                stdout=self._stdout,
             )
         self._edges = [
             Child(
@@ -242,6 +273,9 @@ class Supervisor:
         log.info("flow is ready", flow=self.flow, processes=len(self._edges))
         self._ready_line = " ".join(["ready", *words])
         self._announce(self._ready_line)
+        self._engine_plan["announced"] = True  # for its next life
+        if self._engine is not None:
+            self._engine.send({"type": "announced"})
 
     async def _watch(self) -> None:
         if self._show is None:
