@@ -38,7 +38,7 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
         return port
 
 
-def on_core(cpu: int, command: list[str]) -> list[str]:
+def on_core(cpu: int | str, command: list[str]) -> list[str]:
     return ["taskset", "-c", str(cpu), *command]
 
 

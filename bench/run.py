@@ -20,7 +20,21 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from bench import bulk, datagrams, growth, lines, machine, posts, reads, report
+from bench import (
+    bulk,
+    datagrams,
+    extensions,
+    growth,
+    lines,
+    machine,
+    outage,
+    pipeline,
+    posts,
+    reads,
+    receipts,
+    report,
+    sinks,
+)
 from bench.process import Failed
 from bench.suite import Row, Suite
 from bench.tools import HERE, Missing
@@ -28,9 +42,12 @@ from penstock.limits import MAX_INFLIGHT_BYTES, MAX_PENDING_BYTES, MiB
 from penstock.version import __version__
 
 BENCHMARKS: dict[str, Callable[[Suite], None]] = {
-    module.NAME: module.run for module in (posts, bulk, lines, datagrams, reads, growth)
+    module.NAME: module.run
+    for module in (
+        *(posts, bulk, lines, datagrams, extensions, reads, sinks, growth),
+        *(pipeline, receipts, outage),
+    )
 }
-
 # What the limits let one receiver and one partition hold, and room for the programs themselves.
 MEMORY_BOUND_MB = (MAX_INFLIGHT_BYTES + 2 * MAX_PENDING_BYTES + 256 * MiB) / MiB
 
@@ -51,6 +68,7 @@ def main() -> int:
         quick=options.quick,
         folder=folder,
         cores=cores,
+        outage_s=options.outage_s or (15.0 if options.quick else 600.0),
         growth_max=options.growth_max or (3_000_000 if options.quick else 100_000_000),
     )
     signal.signal(signal.SIGTERM, _interrupt)
@@ -82,11 +100,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dir", help="where the data go while it runs: the disk to measure")
     parser.add_argument("--results", default=str(HERE / "results"), help="where results are kept")
     parser.add_argument("--growth-max", type=int, help="messages of the growth benchmark (100M)")
+    parser.add_argument("--outage-s", type=float, help="length of the outage benchmark's (600)")
     options = parser.parse_args()
     if unknown := set(options.benchmarks) - set(BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     if options.rounds is not None and not 1 <= options.rounds <= 100:
         parser.error("--rounds takes 1 to 100")
+    if options.outage_s is not None and options.outage_s <= 0:
+        parser.error("--outage-s takes a time above 0")
     if options.growth_max is not None and options.growth_max < growth.MARKS[0]:
         parser.error(f"--growth-max takes {growth.MARKS[0]} or more")
     return options

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import tools
-from bench.process import Server, free_port
+from bench.machine import Cores
+from bench.process import Server, free_port, on_core
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.names import TopicName
 
@@ -138,6 +139,22 @@ def start_penstock(
         server.stop()
         raise
     return Penstock(server, port, admin, data_dir)
+
+
+def start_flow(folder: Path, port: int, text: str, cores: Cores) -> Server:
+    """`penstock run` of a flow with a receiver on the port, engine and all, on both cores."""
+    flow = folder / "bench.yaml"
+    flow.write_text(text)
+    command = [str(Path(sys.executable).parent / "penstock"), "run", str(flow)]
+    both = f"{cores.server},{cores.client}"
+    server = Server(
+        "penstock",
+        on_core(both, [*command, "--data-dir", str(folder / "data")]),
+        cpu=None,
+        log=folder / "log",
+    )
+    _listening(server, port)
+    return server
 
 
 def start_nginx(folder: Path, cpu: int | None) -> tuple[Server, int]:

@@ -71,6 +71,7 @@ class Suite:
     folder: Path
     cores: Cores
     growth_max: int
+    outage_s: float
     rows: list[Row] = field(default_factory=list)
     raw: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     memory: dict[str, dict[str, float]] = field(default_factory=dict)

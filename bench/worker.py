@@ -1,4 +1,4 @@
-"""Benchmarks of the log alone run in a process of their own, on the server's core.
+"""Benchmarks of the log alone run in a process of their own, on the server's core; those of Spark on both.
 
 So their memory is their own, and every thread that the log starts stays on that core.
 """
@@ -18,10 +18,18 @@ from bench.tools import HERE
 
 
 def run_worker(
-    suite: Suite, benchmark: str, module: str, arguments: dict[str, Any], timeout_s: float
+    suite: Suite,
+    benchmark: str,
+    module: str,
+    arguments: dict[str, Any],
+    timeout_s: float,
+    *,
+    both_cores: bool = False,
 ) -> dict[str, Any]:
     """Run `python -m MODULE` with the arguments as JSON; its last line of output is the result."""
-    command = on_core(suite.cores.server, [sys.executable, "-m", module, json.dumps(arguments)])
+    cores = suite.cores
+    where = f"{cores.server},{cores.client}" if both_cores else cores.server
+    command = on_core(where, [sys.executable, "-m", module, json.dumps(arguments)])
     deadline = time.monotonic() + timeout_s
     with tempfile.TemporaryFile("w+") as out:
         worker = subprocess.Popen(command, cwd=HERE.parent, stdout=out)
