@@ -4,23 +4,27 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help setup run test lint fast lock bench clean
+.PHONY: help setup run test services lint fast lock docs bench clean
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
 setup: $(STAMP) ## the environment in .venv, with the `penstock` command in .venv/bin
 
-$(STAMP): requirements.lock pyproject.toml tools/setup.sh
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh tools/java.sh
 	@bash tools/setup.sh
 	@touch $@
 
 run: setup ## start the quickstart flow and keep it running
 	@bash tools/quickstart.sh
 
-test: setup ## every check: format, lint, types, tests
+test: setup services ## every check: format, lint, types, tests
 	@$(MAKE) --no-print-directory lint
-	$(PYTHON) -m pytest
+	$(PYTHON) -m tools.lanes
+
+services: setup ## fetch the servers that tests talk to: Redis, PostgreSQL, Kafka; make Spark start faster
+	$(PYTHON) -m tools.services
+	$(PYTHON) -m tools.jvm
 
 lint: setup ## format, lint and types only
 	.venv/bin/ruff format --check .
@@ -32,6 +36,9 @@ fast: setup ## the tests that take seconds
 
 lock: ## resolve the dependencies anew
 	@bash tools/setup.sh lock
+
+docs: setup ## write the pages of docs/reference that are made from the code
+	$(PYTHON) -m tools.reference
 
 bench: setup ## measure, as ratios beside peers on this machine
 	$(PYTHON) -m bench.run

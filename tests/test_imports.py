@@ -8,7 +8,7 @@ from pathlib import Path
 import penstock
 
 ORDER = [
-    ("version", "limits", "errors", "status", "message", "logs", "faults"),
+    ("version", "limits", "errors", "status", "guarantee", "message", "logs", "faults"),
     ("config",),
     ("codecs",),
     ("interceptors",),
@@ -21,8 +21,9 @@ ORDER = [
     ("groups", "transactions", "workflows"),
     ("edge", "engine", "supervisor"),
     ("admin",),
-    ("cli",),
+    ("sdk",),
     ("testing",),
+    ("cli",),
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 ROOT = Path(penstock.__file__).parent

@@ -18,29 +18,7 @@ find_uv() {
     echo .tools/bin/uv
 }
 
-java_major() { "$1" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -n 1; }
-
-find_java() {
-    local java
-    for java in "${JAVA_HOME:+$JAVA_HOME/bin/java}" "$(command -v java || true)" .java/bin/java; do
-        if [ -n "$java" ] && [ -x "$java" ] && [ "$(java_major "$java")" -ge 17 ] 2>/dev/null; then
-            return
-        fi
-    done
-    command -v apt-get >/dev/null || { say "no Java 17 or later found; install one before running flows on Spark"; return; }
-    if [ "$(id -u)" = 0 ]; then
-        say "installing Java 17"
-        { apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; } >/dev/null \
-            || say "Java could not be installed; flows will need one (17 or later)"
-        return
-    fi
-    say "unpacking Java 17 into .java"
-    local packages; packages=$(mktemp -d)
-    ( cd "$packages" && apt-get download -qq openjdk-17-jre-headless && dpkg -x openjdk-17-*.deb . ) >/dev/null 2>&1 \
-        && cp -r "$packages"/usr/lib/jvm/java-17-* .java \
-        || say "Java could not be unpacked; flows will need one (17 or later)"
-    rm -rf "$packages"
-}
+source tools/java.sh
 
 uv=$(find_uv)
 if [ "${1:-}" = lock ]; then
@@ -49,6 +27,8 @@ if [ "${1:-}" = lock ]; then
 fi
 if [ ! -x .venv/bin/python ]; then "$uv" venv --quiet --python '>=3.11' .venv; fi
 say "installing the locked dependencies"
-"$uv" pip sync --quiet --python .venv/bin/python --require-hashes requirements.lock
+"$uv" pip sync --quiet --compile-bytecode --python .venv/bin/python --require-hashes requirements.lock
 "$uv" pip install --quiet --python .venv/bin/python --no-deps --editable .
+# Here too: where Python may not keep what it has compiled, each of the many processes would do it again.
+.venv/bin/python -m compileall -q src
 find_java
