@@ -8,7 +8,7 @@ from pathlib import Path
 import penstock
 
 ORDER = [
-    ("version", "limits", "errors", "status", "guarantee", "message", "logs", "faults"),
+    ("version", "limits", "errors", "status", "guarantee", "message", "logs", "faults", "disk"),
     ("config",),
     ("codecs",),
     ("interceptors",),

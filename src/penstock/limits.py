@@ -456,6 +456,9 @@ HTTP_BATCH_BYTES: Final = 1 * MiB
 APPEND_CHUNK_BYTES: Final = 16 * MiB
 """(default) What a topic sink appends at once when it commits, in payloads: it is copied in memory."""
 
+WRITE_AHEAD_BYTES: Final = 4 * MiB
+"""Of a file that will be synced: so much is written, and the disk begins with it."""
+
 # --- Tests of flows ---------------------------------------------------------------------------
 TEST_CASE_S: Final = 120.0
 """(default) A case that has not settled by then is broken off: a query that dies again and again would go on

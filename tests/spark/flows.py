@@ -68,8 +68,8 @@ class Ready:
     def __call__(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         table = self.compiled.rows(frame(self._spark, events)).toArrow()
         self.compiled.release()
-        filled = [self.compiled.ends.finish(batch) for batch in table.to_batches()]
-        rows = pa.Table.from_batches(filled, table.schema).to_pylist()
+        filled = self.compiled.ends.finish(table.to_batches())
+        rows = [row for batch in filled for row in batch.to_pylist()]
         events = [row for row in rows if row["status"] != COUNTER]
         return sorted(events, key=lambda row: (row["offset"], row["place"]))
 

@@ -15,6 +15,7 @@ from penstock.flow.holds import SinkHolds
 from penstock.flow.terms import Job, Result
 from penstock.log.names import TopicName
 from penstock.sinks.interface import Sink, Txn
+from penstock.spark.ends import Ends
 from penstock.spark.origin import origin_rows
 
 
@@ -39,12 +40,8 @@ def drain_job(
     hold = holds.held()[sink]
     if hold.failures or hold.slow:  # it may keep its tasks waiting: one, and not all there are
         rows = rows.coalesce(1)
-    nothing = F.lit(None).cast("string")
-    job = batch_job(
-        origin_rows(rows)
-        .withColumn("sink", F.lit(sink))
-        .withColumns({"status": nothing, "reason": nothing, "branch": nothing})
-    )
+    ended = {"place": F.lit(0), "reason": F.lit(None).cast("string")}
+    job = batch_job(origin_rows(rows).withColumns(ended), Ends.only(sink))
 
     def in_turn(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
         with slots.one():

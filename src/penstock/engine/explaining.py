@@ -17,6 +17,7 @@ from penstock.log.interface import TopicConfig
 from penstock.log.names import TopicName
 from penstock.spark.compile import Compiled
 from penstock.spark.modules import find_modules_beside
+from penstock.spark.rows import EVENT
 from penstock.spark.session import session
 from penstock.spark.values import Shape
 
@@ -38,13 +39,15 @@ def spark_plans(flow: Flow) -> Iterator[tuple[str, str]]:
             topics = dict.fromkeys(source.topic for source in piece.sources)
             for topic in topics:
                 log.create(TopicName.parse(topic), TopicConfig())
+            compiled = Compiled(spark, piece, shapes, Path(folder))
             rows = (
                 spark.read.format("penstock")
                 .option("dataDir", folder)
                 .option("topics", ",".join(topics))
+                .option("columns", ",".join(compiled.reads if compiled.head is None else EVENT))
                 .load()
             )
             text = io.StringIO()
             with contextlib.redirect_stdout(text):
-                plan_of_nothing(Compiled(spark, piece, shapes), rows).explain(mode="formatted")
+                plan_of_nothing(compiled, compiled.widened(rows)).explain(mode="formatted")
             yield piece.name, text.getvalue().strip()

@@ -106,6 +106,7 @@ class RunningPiece:
             .option("losses", str(self._losses.folder))
             .option("maxRowsPerTrigger", str(BATCH_ROWS))
             .option("maxBytesPerTrigger", str(BATCH_BYTES))
+            .option("columns", ",".join(self._compiled.reads))
         )
         return read.load()
 
@@ -174,8 +175,11 @@ class RunningPiece:
         end = batch_end(self._checkpoint, batch)
         if end is None:
             raise LogError(f"{self._checkpoint}: the offsets of batch {batch} are missing")
+        if self._batches == 0 and self._compiled.light:
+            # Spark would add up the bytes of a batch anew with every row. This session is the query's own.
+            rows.sparkSession.conf.set(_MAX_ARROW_BYTES, str(2**31 - 1))
         try:
-            if self._process(rows, batch, end):
+            if self._process(self._compiled.widened(rows), batch, end):
                 self.last_batch_s = time.monotonic() - started
             self._losses.forget()
             self._fails = 0
@@ -260,13 +264,13 @@ class RunningPiece:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
 
-def batch_job(compiled: DataFrame, ends: Ends | None = None, *, atomic: bool = False) -> Job:
+def batch_job(compiled: DataFrame, ends: Ends, *, atomic: bool = False) -> Job:
     """The work of one batch: rows that know their sink, written and prepared by tasks."""
 
     def job(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
         rows = compiled
         if rest:
-            rows = rows.where(F.col("sink").isin(list(targets)))
+            rows = rows.where(F.col("place").isin(ends.places_of(targets)))
         most = [sink.max_tasks for sink in targets.values() if hasattr(sink, "max_tasks")]
         if most:
             rows = rows.coalesce(min(most))
@@ -286,17 +290,18 @@ def plan_of_nothing(compiled: Compiled, rows: DataFrame) -> DataFrame:
 
 
 _NO_TXN = Txn("warm-up", 0)
+_MAX_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 RESULTS_SCHEMA = from_arrow_schema(RESULTS)
 
 
 def _task(
-    targets: dict[str, Sink], txn: Txn, ends: Ends | None, atomic: bool
+    targets: dict[str, Sink], txn: Txn, ends: Ends, atomic: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         partition, attempt = context.partitionId(), context.taskAttemptId()
-        rows = batches if ends is None else map(ends.finish, batches)
+        rows = ends.finish(batches)
         yield run_task(rows, targets, txn, partition, attempt, atomic=atomic)
 
     return task

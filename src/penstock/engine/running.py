@@ -130,7 +130,7 @@ class Engine:
         composite = Composite(self._flow)
         shapes: dict[tuple[str, ...], Shape] = {}
         for piece in planned.pieces:
-            compiled = Compiled(self._spark, piece, shapes)
+            compiled = Compiled(self._spark, piece, shapes, self._flow.data_dir)
             self._pieces.append(self._make_piece(compiled, dead_letters, composite))
         # First of all: what was settled just before a crash, nobody may have been told.
         self._notify(self._receipts.frontiers(), True)

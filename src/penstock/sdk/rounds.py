@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,13 +22,12 @@ import numpy as np
 from penstock.connector.columns import Messages
 from penstock.connector.decoder import Decoder
 from penstock.connector.frames import Message
+from penstock.disk import WriteAhead
 from penstock.errors import CorruptLog
-from penstock.limits import SINK_READ_BYTES, MiB
+from penstock.limits import SINK_READ_BYTES
 from penstock.sdk.transaction_log import sync_folder
 
 _VOTED: Final = ".voted"
-_AHEAD_BYTES: Final = 4 * MiB
-"""So much is written, and the disk begins with it: when the vote comes, it waits for the last of it only."""
 _ANY_FRAME_BYTES: Final = 2**32 - 1  # its size was checked when it arrived
 
 
@@ -101,7 +99,7 @@ class _Open:
         self.start = start
         self.end = start  # the offset up to which there are data
         self.size_bytes = 0  # of the frames up to there; there is more if a write has failed
-        self._begun_bytes = 0  # what the disk has been told to begin with
+        self._ahead = WriteAhead()  # when the vote comes, it waits for the last of it only
 
     def write(self, messages: Messages) -> None:
         data = messages.frames()
@@ -110,18 +108,7 @@ class _Open:
             data = data[os.write(self.fd, data) :]
         self.size_bytes += size_bytes
         self.end += int(messages.payload_lengths.sum())
-        if self.size_bytes - self._begun_bytes >= _AHEAD_BYTES:
-            begin_writing(self.fd, self._begun_bytes, self.size_bytes)
-            self._begun_bytes = self.size_bytes
-
-
-def begin_writing(fd: int, start: int, end: int) -> None:
-    """Have the disk begin with a part of a file, without a wait. It promises nothing: a sync still has to say
-    whether it is there. Where the system has no such call, the sync has more to do."""
-    advise = getattr(os, "posix_fadvise", None)
-    if advise is not None:
-        with suppress(OSError):
-            advise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
+        self._ahead.grown(self.fd, self.size_bytes)
 
 
 class RoundFiles:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.disk import WriteAhead
 from penstock.limits import PARQUET_BYTES, PARQUET_ROWS
 from penstock.sinks.columns import Column, data_of, offsets_of
 from penstock.sinks.framing import Framing
@@ -43,6 +44,7 @@ class _Descriptor:
         self._attempt = attempt
         self._fd: int | None = None
         self._limit_bytes = limit_bytes
+        self._ahead = WriteAhead()
         self.size_bytes = 0
 
     @property
@@ -58,6 +60,7 @@ class _Descriptor:
             self._fd = self._attempt.create()
         write_all(self._fd, data)
         self.size_bytes += len(data)
+        self._ahead.grown(self._fd, self.size_bytes)
 
     def close(self) -> None:
         if self._fd is not None:

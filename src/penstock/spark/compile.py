@@ -6,7 +6,8 @@ found then, and said with the component's name. Applied to every micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -22,10 +23,10 @@ from penstock.links.payload import (
 )
 from penstock.links.query import FilterOptions, PythonOptions, SelectOptions, SqlOptions
 from penstock.links.routing import FanoutOptions, RouterOptions
-from penstock.sinks.task import COUNTER
 from penstock.spark import sql
 from penstock.spark.columns import COLUMNS
 from penstock.spark.ends import Ends
+from penstock.spark.fetching import Fetch
 from penstock.spark.heads.interface import Head, arrived, entries
 from penstock.spark.heads.make import make_head, nothing_streamed
 from penstock.spark.links import (
@@ -39,7 +40,8 @@ from penstock.spark.links import (
     select,
 )
 from penstock.spark.links import sql as sql_link
-from penstock.spark.rows import AT, COUNTS, EVENT, REASON, Rows
+from penstock.spark.needed import needed, probe
+from penstock.spark.rows import AT, EVENT, REASON, Rows
 from penstock.spark.scope import Scope
 from penstock.spark.values import Shape
 from penstock.status import Status
@@ -54,12 +56,26 @@ REQUIRED = {
 }
 """Settings that expressions here count on."""
 
+_SIZED = frozenset({"key", "meta", "payload"})
+"""Columns without a bound on their size."""
+
+_BLANKS = {
+    "time": "timestamp_micros(0)",
+    "peer": "''",
+    "stream": "''",
+    "seq": "0L",
+    "key": "CAST(NULL AS binary)",
+    "meta": "CAST(map() AS map<string, string>)",
+    "payload": "X''",
+}
+
 
 class Compiled:
     """One piece, ready for rows.
 
     `shapes` are the columns that links have computed, of this piece and of those before it: hand the same
-    dictionary to every piece of a plan, in the plan's order.
+    dictionary to every piece of a plan, in the plan's order. With the `data_dir` of the topics, columns that no link
+    looks at stay there until the task that needs them: then rows must be those of `reads`, made whole by `widened`.
     """
 
     def __init__(
@@ -67,6 +83,7 @@ class Compiled:
         spark: SparkSession,
         piece: Piece,
         shapes: dict[tuple[str, ...], Shape] | None = None,
+        data_dir: Path | None = None,
     ) -> None:
         self.piece = piece
         self._scope = Scope({} if shapes is None else shapes)
@@ -80,8 +97,17 @@ class Compiled:
         if self.head is not None:
             inputs = {source.entry: nothing_streamed(spark) for source in entries(piece)}
             self.given = self.head.stream(inputs).schema
-        self._rows(spark.createDataFrame([], self.given), {}, None)
-        self.ends = Ends.of(piece, self._scope.shapes)
+        # What comes out of state may have been read long ago: the log need not have it any more.
+        self._fetches = data_dir is not None and self.head is None
+        rows = self._rows(probe(spark, self.given), {}, None)
+        self.reads: tuple[str, ...] = tuple(self.given.fieldNames())
+        self._fetched = tuple(name for name in EVENT if name not in rows.columns)
+        fetch = None
+        if data_dir is not None and self._fetched:
+            fetch = Fetch(data_dir, self._fetched, self._topic)
+            looked_at = self._position.union(needed(rows, self.given))
+            self.reads = tuple(name for name in self.reads if name in looked_at)
+        self.ends = Ends.of(piece, self._scope.shapes, fetch)
 
     def rows(
         self,
@@ -89,13 +115,11 @@ class Compiled:
         counters: Mapping[str, int] | None = None,
         refused: DataFrame | None = None,
     ) -> DataFrame:
-        """The columns of an event, and `place`, `sink`, `status`, `reason`, `branch` (see `flow.plan`).
+        """Columns of an event, the `place` where it ended (see `flow.plan`) and, if that needs words, the `reason`.
+        `Ends` makes of them what a task takes: the columns that have not travelled, sink, status and branch.
 
-        A row has either a `sink` (a component's name, or a cut's) or a `status`; `branch` is the component
-        where it ended. `Ends` has the last word on every batch of them, in the task that takes them.
-
-        `counters` is where links that count begin. Rows with the status `counter` are no events: `reason`
-        names a counter, `seq` is where it has come to.
+        `counters` is where links that count begin. Rows at the place COUNTS are no events: `reason` names a
+        counter, `seq` is where it has come to.
 
         Of a piece with a head, `df` is what that gives, and `refused` what it did not let in.
 
@@ -106,6 +130,30 @@ class Compiled:
             # same for all sinks, also if the job has to run again for one of them.
             df = self._kept = df.persist()
         return self._rows(df, counters or {}, refused)
+
+    @property
+    def _topic(self) -> str | None:
+        """Of all rows, if it is one."""
+        topics = {source.topic for source in self.piece.sources}
+        return topics.pop() if len(topics) == 1 else None
+
+    @property
+    def _position(self) -> frozenset[str]:
+        """What no row can do without."""
+        return frozenset({"partition", "offset", *(["topic"] if self._topic is None else [])})
+
+    @property
+    def light(self) -> bool:
+        """Whether nothing of any size travels to Python: batches then need no limit on their bytes."""
+        return _SIZED.issubset(self._fetched) and not {"key", "payload"} & {*self.reads}
+
+    def widened(self, df: DataFrame) -> DataFrame:
+        """Rows of the columns `reads`, with all that links may name. Nobody looks at those that are added."""
+        if len(self.reads) == len(self.given):
+            return df
+        blanks = _BLANKS | {"topic": sql.text(self._topic or "")}
+        columns = [(name, name in self.reads) for name in self.given.fieldNames()]
+        return df.selectExpr(*(n if here else f"{blanks[n]} AS {n}" for n, here in columns))
 
     def release(self) -> None:
         """Forget what was kept of the last batch."""
@@ -170,18 +218,11 @@ class Compiled:
         raise ConfigError(f"{place.node}: {component.module} is not there yet in this version")
 
     def _ended(self, rows: Rows) -> DataFrame:
-        ends = [self.piece.places[index] for index in sorted(rows.live - {COUNTS})]
+        ends = [self.piece.places[index] for index in sorted(rows.live) if index >= 0]
         assert all(place.is_last for place in ends), "every link has done its work"
-        sinks = [one for one in ends if one.kind in ("sink", "cut")]
-        statuses = _by_place(ends, lambda one: one.status)
-        return rows.df.selectExpr(
-            *EVENT,
-            f"{AT} AS place",
-            f"{_by_place(sinks, lambda one: one.node)} AS sink",
-            f"CASE {AT} WHEN {COUNTS} THEN {sql.text(COUNTER)} ELSE {statuses} END AS status",
-            f"{self._reason(ends)} AS reason",
-            f"{_by_place(ends, lambda one: one.node)} AS branch",
-        )
+        stays = rows.kept - self._position if self._fetches else frozenset[str]()
+        travels = [name for name in EVENT if name not in stays]
+        return rows.df.selectExpr(*travels, f"{AT} AS place", f"{self._reason(ends)} AS reason")
 
     def _reason(self, ends: list[Place]) -> str:
         unroutable = [
@@ -202,11 +243,6 @@ def _in_streams(rows: Rows) -> Rows:
     """State is spread by other things than streams: bring each stream together again, in its order."""
     whole = rows.df.repartition("peer", "stream")
     return Rows(whole.sortWithinPartitions("topic", "partition", "offset"), rows.live)
-
-
-def _by_place(places: list[Place], found: Callable[[Place], str | None]) -> str:
-    cases = [(str(one.index), sql.text(of)) for one in places if (of := found(one)) is not None]
-    return sql.case(AT, cases, "CAST(NULL AS string)")
 
 
 def _in_order(piece: Piece) -> list[Place]:

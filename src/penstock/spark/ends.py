@@ -1,12 +1,14 @@
-"""The last step of a piece, in the task that takes its rows: what needs Python, and only for a few of them.
+"""The last step of a piece, in the task that takes its rows: what need not travel, and what needs Python.
 
-- Why a message is invalid, in words. Spark only says which are.
+- The columns of the event that no link has changed are read from the log (`spark.fetching`).
+- A row says at which place it ended; what that means is looked up.
 - A replayed event does not go where it has been. As a filter in Spark, that would be computed for all.
+- Why a message is invalid, in words. Spark only says which are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +19,10 @@ from penstock.codecs.make import make_codec
 from penstock.flow.plan import CUT, Piece, Place, cut_node
 from penstock.links.payload import CompressorOptions, DecodeOptions
 from penstock.sinks.replayed import REPLAY, done_and_open
+from penstock.sinks.task import COUNTER
+from penstock.spark.fetching import Fetch
 from penstock.spark.links import compressor, formats, meta_parser
+from penstock.spark.rows import COUNTS
 from penstock.spark.values import Shapes, shape_of
 from penstock.status import Status
 
@@ -25,28 +30,64 @@ Why = Callable[[bytes], str | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Leaf:
+    """What a place means at which rows end: for a sink (or a cut), or with a status; and the component."""
+
+    sink: str | None
+    status: str | None
+    branch: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ends:
     """Picklable."""
 
+    leaves: dict[int, Leaf]  # by place
     why: dict[int, tuple[str, Why]]  # by the place at which invalid rows of a link end
     ways: dict[int, Way]  # by the place of a sink or a cut
+    fetch: Fetch | None = None
 
     @classmethod
-    def of(cls, piece: Piece, shapes: Shapes) -> Ends:
+    def of(cls, piece: Piece, shapes: Shapes, fetch: Fetch | None = None) -> Ends:
         why: dict[int, tuple[str, Why]] = {}
         for place in piece.places:
             if place.invalid is not None:
                 why[place.invalid] = _why(piece, place, shapes)
-        return cls(why, cls.ways_of(piece))
+        leaves = {place.index: _leaf(place) for place in piece.places if place.is_last}
+        leaves[COUNTS] = Leaf(None, COUNTER, None)
+        return cls(leaves, why, cls.ways_of(piece), fetch)
+
+    @classmethod
+    def only(cls, sink: str) -> Ends:
+        """All rows are for this sink: their place is 0."""
+        return cls({0: Leaf(sink, None, None)}, {}, {})
 
     @staticmethod
     def ways_of(piece: Piece) -> dict[int, Way]:
         leaves = [place for place in piece.places if place.kind in ("sink", "cut")]
         return {place.index: Way.to(place, piece) for place in leaves}
 
-    def finish(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows as `Compiled.rows` gives them: without copies that a replay need not send again, with reasons."""
-        return self._explained(self._wanted(rows))
+    def places_of(self, sinks: Iterable[str]) -> list[int]:
+        wanted = set(sinks)
+        return [place for place, leaf in self.leaves.items() if leaf.sink in wanted]
+
+    def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows as `Compiled.rows` gives them become what `sinks.task` takes: whole, without copies that a replay
+        need not send again, with reasons."""
+        whole = batches if self.fetch is None else self.fetch(batches)
+        for rows in whole:
+            if rows.num_rows:
+                yield self._explained(self._wanted(self._ended(rows)))
+
+    def _ended(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """With the columns `sink`, `status` and `branch`."""
+        lowest, highest = min(self.leaves), max(self.leaves)
+        places = [self.leaves.get(place) for place in range(lowest, highest + 1)]
+        index = pc.subtract(rows["place"], lowest)
+        for name in ("sink", "status", "branch"):
+            table = pa.array([one and getattr(one, name) for one in places], pa.string())
+            rows = rows.append_column(name, table.take(index))
+        return rows
 
     def _wanted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         marks = pc.map_lookup(rows["meta"], REPLAY, "last")
@@ -97,6 +138,11 @@ class Way:
         being done says nothing of a copy that ended before."""
         done, ended = done_and_open(mark)
         return done.isdisjoint(self.names) or not ended.isdisjoint(self.over)
+
+
+def _leaf(place: Place) -> Leaf:
+    sink = place.node if place.kind in ("sink", "cut") else None
+    return Leaf(sink, None if place.status is None else str(place.status), place.node)
 
 
 def _why(piece: Piece, place: Place, shapes: Shapes) -> tuple[str, Why]:

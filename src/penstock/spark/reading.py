@@ -23,7 +23,7 @@ _kept: OrderedDict[tuple[Path, At, int], PartitionReader] = OrderedDict()
 
 def read_range(options: ReadOptions, span: Range) -> Iterator[pa.RecordBatch]:
     """Batches of the log's columns, of about SPARK_ROWS rows each."""
-    reader = _reader(options, span.at)
+    reader = kept_reader(options.data_dir, span.at)
     gaps: list[Lost] = []
     try:
         yield from gathered(_whole(reader, span, gaps, fail=options.fail_on_data_loss))
@@ -33,11 +33,11 @@ def read_range(options: ReadOptions, span: Range) -> Iterator[pa.RecordBatch]:
         reader.release()
 
 
-def _reader(options: ReadOptions, at: At) -> PartitionReader:
+def kept_reader(data_dir: Path, at: At) -> PartitionReader:
     """Spark's workers live on, and a reader that has followed a partition need not find its end anew."""
-    log = EmbeddedLog(options.data_dir)
+    log = EmbeddedLog(data_dir)
     name = TopicName.parse(at.topic)
-    key = (options.data_dir, at, log.identity(name))
+    key = (data_dir, at, log.identity(name))
     reader = _kept.get(key)
     if reader is None:
         reader = _kept[key] = log.reader(name, at.partition)

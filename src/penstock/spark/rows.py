@@ -34,10 +34,16 @@ KEEP = f"{HIDDEN}keep"
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`live` are the places at which rows can stand: it is known before any row is."""
+    """`live` are the places at which rows can stand: it is known before any row is.
+
+    `kept` are the event's columns that are still as the log has them, of rows that are still in the log's order:
+    they need not travel, since whoever has the offset can read them (see `spark.fetching`). A link that
+    makes its rows in a way of its own keeps none.
+    """
 
     df: DataFrame
     live: frozenset[int]
+    kept: frozenset[str] = frozenset()
 
     @classmethod
     def start(cls, df: DataFrame, start: tuple[tuple[str, Route], ...]) -> Rows:
@@ -48,7 +54,8 @@ class Rows:
         where = sql.case("topic", [(sql.text(t), turn(route)) for t, route in others], turn(last))
         at = f"explode({where}) AS {AT}" if wide else f"{where} AS {AT}"
         df = df.selectExpr(*EVENT, at, f"CAST(NULL AS string) AS {REASON}")
-        return cls(df, frozenset[int]().union(*(leads_to(route) for _, route in start)))
+        live = frozenset[int]().union(*(leads_to(route) for _, route in start))
+        return cls(df, live, frozenset(EVENT))
 
     def only_at(self, place: Place) -> bool:
         """Whether all rows stand there."""
@@ -57,12 +64,12 @@ class Rows:
     def with_columns(self, place: Place, columns: Mapping[str, str]) -> Rows:
         """More columns: computed for rows that stand at the place, null for the others."""
         added = [f"{self._here(place, found)} AS {sql.name(n)}" for n, found in columns.items()]
-        return Rows(select(self.df, place, "*", *added), self.live)
+        return Rows(select(self.df, place, "*", *added), self.live, self.kept)
 
     def with_function(self, place: Place, column: str, function: Any, argument: str) -> Rows:
         """One more column, computed in Python: for rows that stand at the place, null for the others."""
         found = function(expr(self._here(place, argument)))
-        return Rows(self.df.withColumn(column, found), self.live)
+        return Rows(self.df.withColumn(column, found), self.live, self.kept)
 
     def _here(self, place: Place, found: str) -> str:
         return found if self.only_at(place) else f"CASE WHEN {AT} = {place.index} THEN {found} END"
@@ -99,14 +106,15 @@ class Rows:
         live = (self.live - {place.index}) | leads_to(route)
         if valid is not None and place.invalid is not None:
             live |= {place.invalid}
-        return Rows(select(df, place, *EVENT, at, REASON), frozenset(live))
+        kept = self.kept - frozenset(changes or ())
+        return Rows(select(df, place, *EVENT, at, REASON), frozenset(live), kept)
 
     def refuse(self, place: Place, valid: str) -> Rows:
         """Rows at the place that are not valid end; nothing else changes."""
         assert place.invalid is not None, "a link whose rows can be invalid has a place for them"
         here = "" if self.only_at(place) else f"{AT} = {place.index} AND "
         at = f"CASE WHEN {here}NOT coalesce({valid}, false) THEN {place.invalid} ELSE {AT} END"
-        return Rows(self.df.withColumn(AT, expr(at)), self.live | {place.invalid})
+        return Rows(self.df.withColumn(AT, expr(at)), self.live | {place.invalid}, self.kept)
 
     def apart(self, place: Place) -> tuple[DataFrame, Rows | None]:
         """The rows that stand at the place, and the others, if there can be any."""

@@ -80,7 +80,8 @@ class Scope:
         fields = [(name, code) for name, code in found.fields if name.lower() not in taken]
         shown = [(VALUE, found.value), *fields]
         columns = [f"{code} AS {sql.name(name)}" for name, code in shown]
-        return Opened(Rows(select(rows.df, place, "*", *columns), rows.live), found, texts)
+        shown_too = Rows(select(rows.df, place, "*", *columns), rows.live, rows.kept)
+        return Opened(shown_too, found, texts)
 
     def open_all(self, rows: Rows, place: Place) -> Opened:
         return self.open(rows, place, ["*"])
