@@ -72,6 +72,8 @@ class Options(BaseModel):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
+        # Every process knows all components and uses a few: their validators are made when they are needed.
+        defer_build=True,
         frozen=True,
         populate_by_name=True,
         hide_input_in_errors=True,

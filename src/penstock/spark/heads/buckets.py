@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
-import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -23,6 +22,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from penstock.limits import STATE_BUCKETS
 from penstock.spark import clock
 from penstock.spark.rows import EVENT, HIDDEN
+
+if TYPE_CHECKING:  # where no link needs it, a start need not wait for it
+    import pandas as pd
 
 GROUP = f"{HIDDEN}group"
 _BUCKET = f"{HIDDEN}bucket"
@@ -90,6 +92,8 @@ class Stepping:
     def __call__(
         self, key: Any, frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
         whole = pd.concat(list(frames)).sort_values(_ORDER, kind="stable")
         stored = msgpack.unpackb(state.get[0], strict_map_key=False) if state.exists else {}
         now_us = max(stored.get("now", 0), int(whole[_TIME].max()))
