@@ -44,6 +44,16 @@ SEGMENT_AGE_S: Final = 3600.0
 MAX_FRAME_BYTES: Final = 32 * MiB
 """One frame of the embedded log. A reader never maps or checks more than this at once."""
 
+MAX_ROW_BYTES: Final = MAX_FRAME_BYTES - 64 * KiB
+"""One row, with its id, key and meta: no more than this is left of a frame by an Arrow stream and our metadata."""
+
+LARGEST_MESSAGE_BYTES: Final = MAX_FRAME_BYTES - 1 * MiB
+"""The most that `max_message_bytes` may be. What a receiver accepts must fit into a row of every topic: with its meta
+and key, in a park with where it came from, and as a dead letter with its receipt."""
+
+RECEIPT_BYTES: Final = 256 * KiB
+"""What of a row is left free for its receipt, should it become a dead letter: half of that is a thousand branches."""
+
 MAX_GROUP_BYTES: Final = 16 * MiB
 """What one fsync covers. More waits for the next one, so that no waiter waits without bound."""
 

@@ -7,7 +7,7 @@ whatever links have made of it. Its receipt rides along as meta: `penstock.statu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,14 @@ import pyarrow as pa
 
 from penstock import logs
 from penstock.errors import LogError
+from penstock.flow.appending import append_in_parts
 from penstock.flow.receipt import Position, Receipt
-from penstock.limits import DRAIN_ROWS
+from penstock.limits import DRAIN_ROWS, MAX_ROW_BYTES
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.interface import SCHEMA
 from penstock.log.names import TopicName
 from penstock.sinks.interface import Txn
+from penstock.sinks.rowsize import row_bytes
 from penstock.sinks.topic import close_appenders, shared_appender
 
 log = logs.get("engine")
@@ -40,11 +42,10 @@ class DeadLetters:
 
     def append(self, txn: Txn, ended: Sequence[tuple[Position, Receipt]]) -> None:
         """Once per transaction: a repeat is a no-op."""
-        rows = originals(self._log, ended)
-        if rows is None:
-            return
-        appender = shared_appender(self._data_dir, str(self._topic), 0)
-        appender.append_rows(rows, producer=f"{txn.coordinator}/dead", number=txn.number)
+        if ended:
+            appender = shared_appender(self._data_dir, str(self._topic), 0)
+            rows = originals(self._log, ended)
+            append_in_parts(appender, rows, f"{txn.coordinator}/dead", txn.number)
 
     def close(self) -> None:
         close_appenders(str(self._data_dir), str(self._topic))
@@ -52,20 +53,13 @@ class DeadLetters:
 
 def originals(
     engine: EmbeddedLog, ended: Sequence[tuple[Position, Receipt]]
-) -> pa.RecordBatch | None:
+) -> Iterator[pa.RecordBatch]:
     """The messages at these positions, as they came in, with their receipts in their meta."""
     places: dict[tuple[str, int], dict[int, Receipt]] = {}
     for place, receipt in ended:
         places.setdefault((place.topic, place.partition), {})[place.offset] = receipt
-    found = [
-        batch
-        for (topic, partition), receipts in places.items()
-        for batch in _read(engine, topic, partition, receipts)
-    ]
-    if not found:
-        return None
-    table = pa.Table.from_batches(found).combine_chunks()
-    return table.to_batches()[0]
+    for (topic, partition), receipts in places.items():
+        yield from _read(engine, topic, partition, receipts)
 
 
 def _read(
@@ -87,11 +81,22 @@ def _read(
                     continue
                 kept = batch.take(pa.array(hits))
                 missing.difference_update(offsets[hits].tolist())
-                yield _with_receipts(kept, topic, partition, receipts)
+                yield _that_fit(_with_receipts(kept, topic, partition, receipts))
     finally:
         reader.close()
     if missing:
         log.error("dead letters are gone", topic=topic, partition=partition, messages=len(missing))
+
+
+def _that_fit(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Programs may have appended what has no room for a receipt. To fail on it would stop the flow for good."""
+    large = row_bytes(rows) > MAX_ROW_BYTES
+    if not large.any():
+        return rows
+    for row in np.flatnonzero(large):
+        at = dict(rows.column("meta")[int(row)].as_py())[f"{OURS}at"]
+        log.error("message is too large to be a dead letter, and is only where it came in", at=at)
+    return rows.filter(pa.array(~large))
 
 
 def _stretches(wanted: np.ndarray) -> Iterable[tuple[int, int]]:

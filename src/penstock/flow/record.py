@@ -60,7 +60,7 @@ class FlowRecord:
         return [(place, self._receipt(place, group, parked)) for place, group in copies.items()]
 
     def _receipt(self, place: Position, group: list[Ended], parked: frozenset[str]) -> Receipt:
-        branches = {**had_before(group[0]), **_branches(group, parked)}
+        branches = {**had_before(group[0]), **branches_of(group, parked)}
         return Receipt(self._status(place, branches), _reason(branches), branches, group[0].id)
 
     def _status(self, place: Position, branches: Mapping[str, Branch]) -> Status:
@@ -182,7 +182,7 @@ class CutRecord(FlowRecord):
         before = self._receipts.find(place.topic, place.partition, place.offset)
         mine = {cut_node(sink) for sink in self._cuts}
         kept = {name: one for name, one in before.branches.items() if name not in mine}
-        branches = {**kept, **had_before(group[0]), **_branches(group, parked)}
+        branches = {**kept, **had_before(group[0]), **branches_of(group, parked)}
         branches = {**others_done(self._composite, self._sources, place, branches), **branches}
         return Receipt(self._status(place, branches), _reason(branches), branches, group[0].id)
 
@@ -257,14 +257,14 @@ def others_done(
     return {name: _DONE if sure else _DONE_IF_CHOSEN for name, sure in others.items()}
 
 
-def _branches(group: list[Ended], parked: frozenset[str]) -> dict[str, Branch]:
+def branches_of(group: list[Ended], parked: frozenset[str]) -> dict[str, Branch]:
     branches: dict[str, Branch] = {}
     for one in group:
         for sink in one.taken:
             is_open = sink in parked or sink.startswith(CUT)
             branches.setdefault(_shown(sink), _open_branch(sink) if is_open else _DONE)
     for one in group:
-        branches[one.component] = Branch(one.status, one.reason[:MAX_REASON_CHARS])
+        branches[_shown(one.component)] = Branch(one.status, one.reason[:MAX_REASON_CHARS])
     return branches
 
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from penstock import faults
 from penstock.errors import PenstockError
+from penstock.flow.appending import append_in_parts
 from penstock.flow.deadletters import OURS, ROWS
 from penstock.flow.receipt import Position
 from penstock.flow.replayed import note, open_database
@@ -125,18 +126,19 @@ class DeadLetterBox:
 
     def _append(self, run: int, letters: Sequence[DeadLetter]) -> None:
         places: dict[tuple[str, int], list[DeadLetter]] = {}
-        for letter in letters:
+        # In the order in which `finish` finds them: a repeat must make the same parts.
+        for letter in sorted(letters, key=lambda letter: letter.offset):
             at = _origin(letter)
             places.setdefault((at.topic, at.partition), []).append(letter)
         moved: list[tuple[Position, Position]] = []
         for (topic, partition), some in places.items():
-            rows = pa.Table.from_batches([_row(letter) for letter in some])
-            batch = rows.combine_chunks().to_batches()[0]
+            rows = (_row(letter) for letter in some)
             appender = self._log.appender(TopicName.parse(topic), partition, timeout_s=_APPEND_S)
             try:
-                stored = appender.append_rows(batch, producer=f"replay/{self.topic}", number=run)
+                stored = append_in_parts(appender, rows, f"replay/{self.topic}", run)
             finally:
                 appender.close()
+            assert stored is not None
             if stored.offset >= 0:  # otherwise a later one was stored, and this one noted before it
                 first = Position(topic, partition, stored.offset)
                 moved += self._moved(first, {letter.offset: letter for letter in some})

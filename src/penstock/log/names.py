@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.config.names import DEFAULT_NAMESPACE, OWN_NAMESPACES, check_name
+from xxhash import xxh3_64_hexdigest
 
-__all__ = ["DEFAULT_NAMESPACE", "TopicName", "check_name"]
+from penstock.config.names import DEFAULT_NAMESPACE, OWN_NAMESPACES, check_name
+from penstock.limits import MAX_STREAM_NAME_BYTES
+
+__all__ = ["DEFAULT_NAMESPACE", "TopicName", "check_name", "producer_name"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,3 +33,11 @@ class TopicName:
         if self.namespace == DEFAULT_NAMESPACE:
             return self.topic
         return f"{self.namespace}/{self.topic}"
+
+
+def producer_name(text: str) -> str:
+    """A name that producers of rows may have: one made of several others may be too long."""
+    if len(text.encode()) <= MAX_STREAM_NAME_BYTES:
+        return text
+    kept = text.encode()[: MAX_STREAM_NAME_BYTES - 17].decode(errors="ignore")
+    return f"{kept}-{xxh3_64_hexdigest(text.encode())}"

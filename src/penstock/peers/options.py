@@ -10,8 +10,8 @@ from pydantic.json_schema import WithJsonSchema
 from penstock.config.address import BindAddress, TargetAddress
 from penstock.config.options import Options, Seconds, SizeBytes, Topic
 from penstock.limits import (
+    LARGEST_MESSAGE_BYTES,
     MAX_CONNECTIONS,
-    MAX_FRAME_BYTES,
     MAX_INFLIGHT_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_PARTITIONS,
@@ -74,7 +74,7 @@ class ReceiverOptions(Options):
     partitions: int | None = Field(None, ge=1, le=MAX_PARTITIONS)
     """Partitions of that topic, when it is made or grows. Default: `system.log.partitions`."""
 
-    max_message_bytes: SizeBytes = Field(MAX_MESSAGE_BYTES, ge=1, le=MAX_FRAME_BYTES)
+    max_message_bytes: SizeBytes = Field(MAX_MESSAGE_BYTES, ge=1, le=LARGEST_MESSAGE_BYTES)
     """The largest message to accept."""
 
 

@@ -65,7 +65,7 @@ class Results:
         self._votes: list[dict[str, Any]] = []
         self._counters: dict[str, int] = {}
         self._given: dict[str, list[pa.RecordBatch]] = {}  # positions, by sink
-        self._parks: set[str] = set()
+        self._kept: dict[str, list[pa.RecordBatch]] = {}  # the same, of what goes on from there
 
     def vote(
         self,
@@ -109,11 +109,13 @@ class Results:
             branch = rows.column("branch")
             self._add(None, rows, status=rows.column("status"), reason=reason, branch=branch)
 
-    def given(self, sink: str, events: pa.RecordBatch, *, parks: bool) -> None:
+    def given(self, sink: str, events: pa.RecordBatch) -> None:
         """A sink was handed these, for better or worse."""
         self._given.setdefault(sink, []).append(events.select(list(_PLACE)))
-        if parks:
-            self._parks.add(sink)
+
+    def parked(self, sink: str, events: pa.RecordBatch) -> None:
+        """A park or a cut has taken these; what it refuses does not wait there."""
+        self._kept.setdefault(sink, []).append(events.select(list(_PLACE)))
 
     def counter(self, name: str, value: int) -> None:
         self._counters[name] = value
@@ -140,8 +142,8 @@ class Results:
     def _parked(self) -> list[dict[str, Any]]:
         refused = {vote["sink"] for vote in self._votes if not vote["ok"]}
         found = []
-        for sink in sorted(self._parks - refused):
-            for (topic, partition), offsets in self._places(sink).items():
+        for sink in sorted(self._kept.keys() - refused):
+            for (topic, partition), offsets in _places(self._kept[sink]).items():
                 start, bits = pack(offsets)
                 found.append(
                     {
@@ -156,25 +158,26 @@ class Results:
                 )
         return found
 
-    def _places(self, sink: str) -> dict[tuple[str, int], Offsets]:
-        table = pa.Table.from_batches(self._given[sink])
-        grouped = table.group_by(["topic", "partition"]).aggregate([("offset", "list")])
-        return {
-            (row["topic"], row["partition"]): np.unique(np.array(row["offset_list"], np.int64))
-            for row in grouped.to_pylist()
-        }
-
     def _with_taken(self, exceptions: pa.RecordBatch) -> pa.RecordBatch:
         """Which sinks were given other copies of the same events."""
         places = list(zip(*(exceptions.column(name).to_pylist() for name in _PLACE), strict=True))
         taken: list[list[str]] = [[] for _ in places]
-        for sink in self._given:
-            given = {place: set(found.tolist()) for place, found in self._places(sink).items()}
+        for sink, batches in self._given.items():
+            given = {place: set(found.tolist()) for place, found in _places(batches).items()}
             for index, (topic, partition, offset) in enumerate(places):
                 if offset in given.get((topic, partition), ()):
                     taken[index].append(sink)
         at = RESULTS.get_field_index("taken")
         return exceptions.set_column(at, RESULTS.field(at), pa.array(taken, RESULTS.field(at).type))
+
+
+def _places(batches: Sequence[pa.RecordBatch]) -> dict[tuple[str, int], Offsets]:
+    table = pa.Table.from_batches(batches)
+    grouped = table.group_by(["topic", "partition"]).aggregate([("offset", "list")])
+    return {
+        (row["topic"], row["partition"]): np.unique(np.array(row["offset_list"], np.int64))
+        for row in grouped.to_pylist()
+    }
 
 
 def _rows(count: int, columns: dict[str, Any], results: Results) -> pa.RecordBatch:

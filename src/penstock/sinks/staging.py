@@ -27,12 +27,14 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
+from xxhash import xxh3_64_hexdigest
 
 from penstock import faults
 from penstock.log.embedded.active import sync_folder
 from penstock.sinks.interface import SinkUnavailable, Txn
 
 _PLACE = "place"
+_NAME_BYTES = 255
 
 
 @contextmanager
@@ -207,7 +209,10 @@ def _number(name: str) -> int:
 
 
 def _quoted(name: str) -> str:
-    """As one folder's name. A dot alone would be no name."""
-    return (
-        quote(name, safe="").replace(".", "%2E") if name.startswith(".") else quote(name, safe="")
-    )
+    """As one folder's name. A dot alone would be no name, and file systems take no longer ones."""
+    quoted = quote(name, safe="")
+    if name.startswith("."):
+        quoted = quoted.replace(".", "%2E")
+    if len(quoted) > _NAME_BYTES:
+        quoted = f"{quoted[: _NAME_BYTES - 17]}-{xxh3_64_hexdigest(name.encode())}"
+    return quoted

@@ -113,7 +113,7 @@ class _Branch:
         return self._sink.guarantee is not Guarantee.EXACTLY_ONCE
 
     def write(self, events: pa.RecordBatch) -> None:
-        self._results.given(self._name, events, parks=self._parks)
+        self._results.given(self._name, events)
         if self.error is not None:
             return
         try:
@@ -136,6 +136,8 @@ class _Branch:
             except Poisoned as poison:
                 waiting += reversed(self._without(events, poison))
             else:
+                if self._parks:
+                    self._results.parked(self._name, events)
                 self._rows += events.num_rows
                 self._bytes += size_of(events.column("payload"))
 

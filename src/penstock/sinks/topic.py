@@ -35,13 +35,14 @@ from xxhash import xxh3_64_intdigest
 from penstock import faults
 from penstock.errors import LogError, Unavailable
 from penstock.guarantee import Guarantee
-from penstock.limits import APPEND_CHUNK_BYTES
+from penstock.limits import APPEND_CHUNK_BYTES, MAX_ROW_BYTES, RECEIPT_BYTES
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.embedded.appends.appender import Appender
 from penstock.log.interface import SCHEMA
-from penstock.log.names import TopicName
+from penstock.log.names import TopicName, producer_name
 from penstock.sinks.columns import OWN_PREFIX, pieces, size_of, without_meta, without_own_meta
 from penstock.sinks.interface import EVENTS, Prepared, SinkUnavailable, Txn
+from penstock.sinks.rowsize import check_sizes
 from penstock.sinks.staging import Attempt, Staging, Token, decode_tokens, reaching
 
 AT = f"{OWN_PREFIX}at"
@@ -84,6 +85,11 @@ class TopicSink:
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
+
+    @property
+    def max_row_bytes(self) -> int:
+        """What the topic takes. What somebody reads as messages of his own must fit as a dead letter, too."""
+        return MAX_ROW_BYTES if self.keeps_origin else MAX_ROW_BYTES - RECEIPT_BYTES
 
     @property
     def _staging(self) -> Staging:
@@ -132,7 +138,8 @@ class TopicSink:
 
     def _append(self, txn: Txn, folder: Path, tokens: Sequence[Token]) -> None:
         batches = [batch for token in tokens for batch in _staged(folder, token)]
-        producer = f"{txn.coordinator}/{self.name}" + ("/park" if self.parks else "")
+        own = f"{txn.coordinator}/{self.name}" + ("/park" if self.parks else "")
+        producer = producer_name(own)
         chunk_bytes = tokens[0].more["chunk_bytes"]
         for partition in range(max(token.more["partitions"] for token in tokens)):
             mine = (_of_partition(batch, partition) for batch in batches)
@@ -167,13 +174,13 @@ def _chunks(batches: Iterable[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.
             kept.append(batch)
             size += size_of(batch.column("payload"))
         if size >= chunk_bytes:
-            yield _joined(kept)
+            yield joined(kept)
             kept, size = [], 0
     if kept:
-        yield _joined(kept)
+        yield joined(kept)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches, ROWS).unify_dictionaries().combine_chunks()
     [batch] = table.to_batches()
     return batch
@@ -192,6 +199,7 @@ class TopicTask:
     def write(self, events: pa.RecordBatch) -> None:
         sink = self._sink
         rows = with_origin(events, sink.since_us) if sink.keeps_origin else without_own_meta(events)
+        check_sizes(rows, sink.max_row_bytes)
         to = _partitions(events, sink.partition_by, self._partitions)
         columns = [rows.column(field.name).cast(field.type) for field in ROWS]
         staged = pa.RecordBatch.from_arrays([*columns, pa.array(to)], schema=_STAGED)

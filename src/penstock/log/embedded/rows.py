@@ -8,11 +8,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.errors import LogError, PenstockError, TooLarge
-from penstock.limits import MAX_FRAME_BYTES, MAX_STREAM_NAME_BYTES, PACKED_BYTES, PACKED_ROWS
+from penstock.limits import (
+    MAX_FRAME_BYTES,
+    MAX_ROW_BYTES,
+    MAX_STREAM_NAME_BYTES,
+    PACKED_BYTES,
+    PACKED_ROWS,
+)
 from penstock.log.embedded.arrow import STORED
 from penstock.log.interface import Appended, Done
 
-_OVERHEAD_BYTES = 64 * 1024
+_OVERHEAD_BYTES = MAX_FRAME_BYTES - MAX_ROW_BYTES
 """No more than an Arrow IPC stream and our metadata add to the columns of a frame."""
 
 _OBJECTS_BYTES = 4096
@@ -111,8 +117,8 @@ def _halved(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         half = rows.num_rows // 2
         yield from _halved(rows.slice(0, half))
         yield from _halved(rows.slice(half))
-    elif rows.nbytes > MAX_FRAME_BYTES - _OVERHEAD_BYTES:
-        raise TooLarge(f"a row of {rows.nbytes} bytes is over the limit of {MAX_FRAME_BYTES}")
+    elif rows.nbytes > MAX_ROW_BYTES:
+        raise TooLarge(f"a row of {rows.nbytes} bytes is over the limit of {MAX_ROW_BYTES}")
     else:
         yield rows
 
