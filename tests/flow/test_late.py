@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from penstock import faults
 from penstock.flow.decisions import Decision
+from penstock.flow.parked import Parked
 from penstock.flow.receipt import Branch, Position, Receipt
 from penstock.limits import LATE_STEP_S
 from penstock.log import TopicName
@@ -120,7 +122,8 @@ def test_what_is_open_elsewhere_keeps_the_message_open(waiting: Retried) -> None
     waiting.waits(0)
     branches = {"a": Branch(Status.NEW, "under way")}
     open_ = Receipt(Status.NEW, "under way", branches, EventId("web", "till", 0))
-    waiting.receipts.settle({}, [(Position("orders.web", 0, 0), open_)])
+    cut = Parked.of("cut:a:orders.cut", "orders.web", 0, np.array([0]))
+    waiting.receipts.settle({}, [(Position("orders.web", 0, 0), open_)], [cut])
     sweep(waiting, TIMEOUT_S + 1)
     receipt = waiting.receipts.find("orders.web", 0, 0)
     found = {name: one.status for name, one in receipt.branches.items()}

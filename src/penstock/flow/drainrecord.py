@@ -5,7 +5,7 @@ They were settled when they were parked, with a branch that was open. Now it has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,15 +14,14 @@ import numpy.typing as npt
 from penstock.flow.composite import Composite, compose
 from penstock.flow.deadletters import DeadLetters
 from penstock.flow.decisions import Decision, Frontiers
+from penstock.flow.known import Known, ended_since, look_up
 from penstock.flow.park import Park
-from penstock.flow.receipt import HELD_BACK, Branch, Position, Receipt, open_branches
+from penstock.flow.receipt import Branch, Position, Receipt, open_branches
 from penstock.flow.receipts import Receipts
 from penstock.flow.record import had_before, others_done
 from penstock.flow.terms import Ended
 from penstock.sinks.interface import Txn
 from penstock.status import Status
-
-_HELD = Branch(Status.NEW, HELD_BACK)
 
 
 class DrainRecord:
@@ -51,43 +50,12 @@ class DrainRecord:
     ) -> list[tuple[Position, Receipt]]:
         """Of those that do not come to the sink."""
         ended = list(ended)
-        known, held = self._before(one.position for one in ended)
-        return [
-            (one.position, self._receipt(one, known.get(one.position), held[one.position]))
-            for one in ended
-        ]
+        known = look_up(self._receipts, (one.position for one in ended))
+        return [(one.position, self._receipt(one, known[one.position])) for one in ended]
 
-    def _before(
-        self, positions: Iterable[Position]
-    ) -> tuple[dict[Position, Receipt], dict[Position, list[str]]]:
-        """What is known of these messages: what is written down, and for which other sinks they wait."""
-        known: dict[Position, Receipt] = {}
-        held: dict[Position, list[str]] = {}
-        for place, offsets in _by_place(positions).items():
-            known |= self._known(place, offsets)
-            held |= self._held(place, offsets)
-        return known, held
-
-    def _known(
-        self, place: tuple[str, int], offsets: npt.NDArray[np.int64]
-    ) -> dict[Position, Receipt]:
-        """And perhaps of some between them."""
-        rows = self._receipts.noted(*place, int(offsets[0]), int(offsets[-1]) + 1)
-        return {Position(*place, offset): receipt for offset, receipt in rows}
-
-    def _held(
-        self, place: tuple[str, int], offsets: npt.NDArray[np.int64]
-    ) -> dict[Position, list[str]]:
-        found: dict[Position, list[str]] = {Position(*place, int(at)): [] for at in offsets}
-        held = self._receipts.held_by_sink(*place, int(offsets[0]), int(offsets[-1]) + 1)
-        for sink, waiting in held.items():
-            if sink != self._sink:
-                for at in np.intersect1d(offsets, waiting):
-                    found[Position(*place, int(at))].append(sink)
-        return found
-
-    def _receipt(self, one: Ended, before: Receipt | None, held: Iterable[str]) -> Receipt:
-        place = one.position
+    def _receipt(self, one: Ended, known: Known) -> Receipt:
+        place, before = one.position, known.receipt
+        held = [sink for sink in known.held if sink != self._sink]
         branches = {
             **(before.branches if before is not None else {}),
             **open_branches(held),
@@ -120,8 +88,11 @@ class DrainRecord:
         decision: Decision,
         places: Mapping[tuple[str, int], npt.NDArray[np.int64]],
     ) -> None:
-        ended = self._as_of_now(decision.exceptions)
-        over = self._newly_over(ended)
+        known = look_up(self._receipts, (place for place, _ in decision.exceptions))
+        ended = [
+            (place, self._as_of_now(place, one, known[place])) for place, one in decision.exceptions
+        ]
+        over = _newly_over(ended, known)
         changed = [*self._waiting(places, {place for place, _ in decision.exceptions})]
         done = [one for one in changed if one[1].status not in (Status.NEW, Status.DONE)]
         self._dead_letters.append(txn, [*over, *done])
@@ -133,36 +104,13 @@ class DrainRecord:
         }
         self._notify(settled, True)
 
-    def _as_of_now(
-        self, exceptions: Sequence[tuple[Position, Receipt]]
-    ) -> list[tuple[Position, Receipt]]:
-        """Other branches that were open when it was decided may have ended since: their drains do not wait."""
-        known, held = self._before(place for place, _ in exceptions)
-        found = []
-        for place, receipt in exceptions:
-            before = known[place].branches if place in known else {}
-            closed = {
-                name: before.get(name, Branch(Status.DONE))
-                for name, one in receipt.branches.items()
-                if one == _HELD and name not in held[place]
-            }
-            if closed:
-                branches = {**receipt.branches, **closed}
-                status = self._status(place, branches)
-                receipt = replace(receipt, status=status, branches=branches)
-            found.append((place, receipt))
-        return found
-
-    def _newly_over(
-        self, exceptions: Iterable[tuple[Position, Receipt]]
-    ) -> list[tuple[Position, Receipt]]:
-        """A message may have become several, of which another has ended before: it is one dead letter."""
-        over = {place: one for place, one in exceptions if one.status is not Status.NEW}
-        for place, offsets in _by_place(over).items():
-            for known, receipt in self._known(place, offsets).items():
-                if receipt.status is not Status.NEW:
-                    over.pop(known, None)
-        return [*over.items()]
+    def _as_of_now(self, place: Position, receipt: Receipt, known: Known) -> Receipt:
+        """Other branches that were open when it was decided may have ended since: nothing waits for a drain."""
+        since = ended_since(receipt, known)
+        if not since:
+            return receipt
+        branches = {**receipt.branches, **since}
+        return replace(receipt, status=self._status(place, branches), branches=branches)
 
     def _waiting(
         self, places: Mapping[tuple[str, int], npt.NDArray[np.int64]], failed: set[Position]
@@ -183,11 +131,13 @@ class DrainRecord:
         return place[0] in self._sources
 
 
-def _by_place(
-    positions: Iterable[Position],
-) -> dict[tuple[str, int], npt.NDArray[np.int64]]:
-    """Offsets by topic and partition, in order."""
-    found: dict[tuple[str, int], set[int]] = {}
-    for one in positions:
-        found.setdefault((one.topic, one.partition), set()).add(one.offset)
-    return {place: np.array(sorted(offsets), np.int64) for place, offsets in found.items()}
+def _newly_over(
+    exceptions: Iterable[tuple[Position, Receipt]], known: Mapping[Position, Known]
+) -> list[tuple[Position, Receipt]]:
+    """A message may have become several, of which another has ended before: it is one dead letter."""
+    over = {place: one for place, one in exceptions if one.status is not Status.NEW}
+    for place in list(over):
+        before = known[place].receipt
+        if before is not None and before.status is not Status.NEW:
+            del over[place]
+    return [*over.items()]

@@ -32,6 +32,7 @@ from penstock.flow.receipttables import (
     SCHEMA,
     merged_rows,
     note_lost,
+    note_parked,
     open_store,
     receipt_of,
     row_of,
@@ -214,9 +215,7 @@ class Receipts:
                 "branches = excluded.branches",
                 (row_of(position, receipt, now_us) for position, receipt in exceptions),
             )
-            db.executemany(
-                "INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?, ?)", merged_rows(parked)
-            )
+            note_parked(db, parked)
             for one in lost:
                 note_lost(db, one)
             db.executemany(
@@ -241,9 +240,7 @@ class Receipts:
                 NOTE_ANEW if anew else NOTE_AGAIN,
                 (row_of(position, receipt, now_us) for position, receipt in exceptions),
             )
-            db.executemany(
-                "INSERT OR IGNORE INTO parked VALUES (?, ?, ?, ?, ?)", merged_rows(under_way)
-            )
+            note_parked(db, under_way)
 
     def under_way(self, sink: str) -> dict[tuple[str, int], Offsets]:
         """The messages that wait in the park of this sink, or before this cut's reader."""

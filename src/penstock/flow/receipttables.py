@@ -15,7 +15,7 @@ from penstock.flow.lost import Lost
 from penstock.flow.parked import Parked
 from penstock.flow.receipt import Branch, Position, Receipt, branch_json
 from penstock.message import EventId
-from penstock.sinks.bits import pack
+from penstock.sinks.bits import pack, unpack
 from penstock.status import Status
 
 SCHEMA = """
@@ -60,6 +60,20 @@ def note_lost(db: sqlite3.Connection, lost: Lost) -> None:
     ).fetchone()
     row = (*place, lost.first if before is None else before[0], lost.end, lost.reason)
     db.execute("INSERT OR REPLACE INTO lost VALUES (?, ?, ?, ?, ?)", row)
+
+
+def note_parked(db: sqlite3.Connection, parked: Iterable[Parked]) -> None:
+    """Beside those that wait there already: two batches may begin with the same message, behind a link that makes
+    several of one."""
+    for sink, topic, partition, start, bits in merged_rows(parked):
+        key = (sink, topic, partition, start)
+        before = db.execute(
+            "SELECT bits FROM parked WHERE sink = ? AND topic = ? AND partition = ? AND start = ?",
+            key,
+        ).fetchone()
+        if before is not None:
+            _, bits = pack(np.union1d(unpack(start, before[0]), unpack(start, bits)))
+        db.execute("INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?, ?)", (*key, bits))
 
 
 def use_number(db: sqlite3.Connection, producer: str | None) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from penstock.flow.composite import Composite, compose
 from penstock.flow.deadletters import DeadLetters
 from penstock.flow.decisions import Decision, Frontiers
+from penstock.flow.known import branch_of, ended_since, look_up
 from penstock.flow.lost import Lost
 from penstock.flow.parked import Parked
 from penstock.flow.plan import CUT, cut_node
@@ -88,6 +89,9 @@ class FlowRecord:
     def write(self, txn: Txn, decision: Decision) -> None:
         ended = [one for one in decision.exceptions if one[1].status is not Status.NEW]
         self._dead_letters.append(txn, ended)
+        self._settle(decision)
+
+    def _settle(self, decision: Decision) -> None:
         frontiers = {
             place: end for place, end in decision.frontiers.items() if place[0] in self._sources
         }
@@ -186,12 +190,20 @@ class CutRecord(FlowRecord):
         branches = {**others_done(self._composite, self._sources, place, branches), **branches}
         return Receipt(self._status(place, branches), _reason(branches), branches, group[0].id)
 
+    def before(self, txn: Txn, decision: Decision) -> None:
+        with self._receipts.changing:
+            super().before(txn, replace(decision, exceptions=self._as_of_now(decision)[0]))
+
     def write(self, txn: Txn, decision: Decision) -> None:
         with self._receipts.changing:
             self._write(txn, decision)
 
     def _write(self, txn: Txn, decision: Decision) -> None:
-        super().write(txn, decision)
+        ended = [one for one in decision.exceptions if one[1].status is not Status.NEW]
+        self._dead_letters.append(txn, ended)
+        now, over = self._as_of_now(decision)
+        self._dead_letters.append(Txn(f"{txn.coordinator}/since", txn.number), over)
+        self._settle(replace(decision, exceptions=now))
         failed = {place for place, _ in decision.exceptions}
         for sink, topic in self._cuts.items():
             begins = {place: at for place, at in decision.begins.items() if place[0] == topic}
@@ -203,6 +215,27 @@ class CutRecord(FlowRecord):
             self._receipts.resolve(changed)
             self._receipts.unpark(sink, places)
             self._notify({place: self._receipts.frontier(*place) for place in places}, True)
+
+    def _as_of_now(
+        self, decision: Decision
+    ) -> tuple[list[tuple[Position, Receipt]], list[tuple[Position, Receipt]]]:
+        """Its exceptions, with what has ended since on other branches; and those that are over by it."""
+        known = look_up(self._receipts, (place for place, _ in decision.exceptions))
+        now, over = [], []
+        for place, receipt in decision.exceptions:
+            opened = [branch_of(one.sink) for one in decision.parked if _holds(one, place)]
+            since = ended_since(receipt, known[place], opened)
+            if since:
+                branches = {**receipt.branches, **since}
+                status = self._status(place, branches)
+                receipt = replace(
+                    receipt, status=status, reason=_reason(branches), branches=branches
+                )
+                before = known[place].receipt
+                if status is not Status.NEW and (before is None or before.status is Status.NEW):
+                    over.append((place, receipt))
+            now.append((place, receipt))
+        return now, over
 
     def _waiting(
         self,
@@ -220,7 +253,7 @@ class CutRecord(FlowRecord):
                 further = [one.sink for one in parked if _holds(one, place)]
                 if further:
                     del branches[node]
-                    branches |= {_shown(one): _open_branch(one) for one in further}
+                    branches |= {branch_of(one): _open_branch(one) for one in further}
                 yield (
                     place,
                     replace(receipt, status=self._status(place, branches), branches=branches),
@@ -262,14 +295,10 @@ def branches_of(group: list[Ended], parked: frozenset[str]) -> dict[str, Branch]
     for one in group:
         for sink in one.taken:
             is_open = sink in parked or sink.startswith(CUT)
-            branches.setdefault(_shown(sink), _open_branch(sink) if is_open else _DONE)
+            branches.setdefault(branch_of(sink), _open_branch(sink) if is_open else _DONE)
     for one in group:
-        branches[_shown(one.component)] = Branch(one.status, one.reason[:MAX_REASON_CHARS])
+        branches[branch_of(one.component)] = Branch(one.status, one.reason[:MAX_REASON_CHARS])
     return branches
-
-
-def _shown(sink: str) -> str:
-    return cut_node(sink) if sink.startswith(CUT) else sink
 
 
 def _open_branch(sink: str) -> Branch:
