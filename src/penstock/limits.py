@@ -375,6 +375,9 @@ BATCH_BYTES: Final = 256 * MiB
 FORGET_INTERVAL_S: Final = 60.0
 """How often receipts are removed whose messages retention has taken."""
 
+TRIM_INTERVAL_S: Final = 10.0
+"""How often parks and cuts are cut back to what has not been read: each time may cost a sync."""
+
 DRAIN_ROWS: Final = 50_000
 """Messages taken from a park at a time, so that a sink that fails again has little to repeat."""
 

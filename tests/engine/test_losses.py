@@ -138,3 +138,33 @@ def test_what_is_damaged_before_a_link_with_state_is_never_done(
     assert "cannot be read" in receipt.reason
     assert statuses(flow, 3) == [Status.DONE, Status.PARTIAL, Status.DONE]
     assert [row["seq"] for row in flow.events("t.dead")] == [1]
+
+
+PARKED = """
+name: t
+components:
+  web: {module: receiver.http, params: {bind: "127.0.0.1:0"}}
+  out: {module: sink.dumper, params: {out: "FOLDER/there/out"}}
+pipeline:
+  web: {connect: out}
+"""
+
+
+def test_a_park_that_is_damaged_is_drained_and_what_is_lost_has_failed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Flow(spark, tmp_path, PARKED.replace("FOLDER", str(tmp_path)))
+    there = tmp_path / "there"
+    there.touch()  # where the sink wants a folder
+    for n in range(3):
+        flow.send((n, b"message-%d" % n))
+        flow.run()
+    assert statuses(flow, 3) == [Status.NEW] * 3
+    damage(flow, b"message-1", topic="t.out.park")
+    there.unlink()
+    there.mkdir()
+    flow.run()
+    assert (there / "out").read_text() == "message-0\nmessage-2\n"
+    assert statuses(flow, 3) == [Status.DONE, Status.FAILED, Status.DONE]
+    assert "of t.out.park/0 cannot be read" in flow.receipt(1).reason
+    assert [row["seq"] for row in flow.events("t.dead")] == [1]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from penstock.flow.backoff import Backoff
 from penstock.flow.composite import Composite
 from penstock.flow.deadletters import DeadLetters
+from penstock.flow.decisions import Decision, Decisions
 from penstock.flow.drain import Drain
 from penstock.flow.drainrecord import DrainRecord
 from penstock.flow.holds import Policy, SinkHolds
+from penstock.flow.lost import Lost
 from penstock.flow.park import Park
+from penstock.flow.parked import Parked
 from penstock.flow.receipts import Receipts
 from penstock.flow.replay import DeadLetterBox
 from penstock.flow.terms import Job, Result, Vote
@@ -65,7 +70,7 @@ class Retried:
         )
         self.holds = SinkHolds(lambda _: beside, {"b": policy}, clock=lambda: self.now_s)
         self.letters = DeadLetters(flow.data_dir, TopicName.parse(flow.dead_letter))
-        park = Park(self.edited.log, PARK)
+        park = Park(self.edited.log, PARK, [TopicName.parse("orders.other.park")])
         record = DrainRecord(
             "b", park, self.receipts, self.letters, Composite(flow), _SOURCES, self._tell
         )
@@ -74,16 +79,18 @@ class Retried:
         self.flow = Coordinator("orders.web", sinks, folder / "owner", drill, self.holds)
         self.record = record
         self.drain = Drain(
-            self.flow, "b", park, self.holds, record, self._job, folder / "drain", self._wall_s
+            self.flow, "b", park, self.holds, record, self.job, folder / "drain", self._wall_s
         )
-        self._park = park
+        self.park = park
 
-    def _job(self, sink: str, topic: TopicName, ranges: Mapping[int, tuple[int, int]]) -> Job:
+    def job(self, sink: str, topic: TopicName, ranges: Mapping[int, tuple[int, int]]) -> Job:
         def job(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
-            lines = [str(place.offset) for place, *_ in self._park.messages(ranges)]
+            lost: list[Lost] = []
+            lines = [str(place.offset) for place, *_ in self.park.messages(ranges, lost)]
             try:
                 token = self.sink.write(txn, 0, 0, lines)
-                return Result([Vote(sink, True, token, len(lines), took_s=self.took_s)])
+                vote = Vote(sink, True, token, len(lines), took_s=self.took_s)
+                return Result([vote], lost=lost)
             except SinkUnavailable as error:
                 return Result([Vote(sink, False, error=str(error))])
 
@@ -113,6 +120,14 @@ class Retried:
         for _ in range(times):
             self.now_s += 10.0
             self.drain.try_once(threading.Event())
+
+    def dead(self) -> list[str]:
+        """How the dead letters had ended."""
+        flow = self.edited
+        box = DeadLetterBox(flow.folder / "data", flow.log, TopicName.parse("orders.dead"))
+        found = [letter.status for letter in box.letters()]
+        box.close()
+        return found
 
     def status(self, offset: int) -> Status:
         return self.receipts.find("orders.web", 0, offset).status
@@ -180,3 +195,47 @@ def test_a_sink_that_is_back_in_time_gets_what_waited_once(retried: Retried) -> 
     assert retried.sink.held() == ["0"]
     assert retried.status(0) is Status.DONE
     assert retried.holds.valve("b") == "open"
+
+
+def test_what_was_prepared_and_then_given_up_is_rolled_back(retried: Retried) -> None:
+    """One task has prepared, another has not."""
+    whole = retried.job
+
+    def torn(*asked: object) -> Job:
+        def job(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
+            done = whole(*asked)(txn, targets, rest=rest)  # type: ignore[arg-type]
+            return Result([*done.votes, Vote("b", False, error="the other task fails")])
+
+        return job
+
+    retried.drain._make_job = torn
+    retried.waits(0)
+    retried.try_again(4)
+    assert retried.status(0) is Status.PARTIAL
+    assert retried.sink.uncommitted(retried.drain.coordinator.name) == []
+    assert retried.holds.valve("b") == "open"
+
+
+def test_a_failure_of_power_brings_back_nothing_that_was_drained(
+    retried: Retried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = retried.flow.decisions
+    synced = [b""]
+    sync = os.fdatasync
+
+    def keep(fd: int) -> None:
+        sync(fd)
+        if os.path.samestat(os.fstat(fd), log.path.stat()):
+            synced[0] = log.path.read_bytes()
+
+    retried.waits(0)
+    monkeypatch.setattr(os, "fdatasync", keep)
+    log.decide(Decision(0, {}, parked=[Parked.of("b", "orders.web", 0, np.array([0]))]))
+    log.finished(0)
+    retried.try_again(2)
+    assert retried.sink.held() == ["0"]
+    monkeypatch.undo()
+    log.path.write_bytes(synced[0])
+    found = Decisions.peek(log.path.parent)
+    assert found is not None
+    assert found.unfinished is None, "or it would be parked once more, and never drained"

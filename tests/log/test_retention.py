@@ -120,3 +120,53 @@ def test_segments_are_deleted_once_their_newest_message_has_the_age(
     assert reader.begin() == 2
     assert payloads(reader) == [b"2", b"3"]
     assert not list(folder(tmp_path).glob("*00.idx"))
+
+
+def one_by_one(log: EmbeddedLog, count: int) -> None:
+    """A segment each, and an empty one behind them."""
+    for i in range(count):
+        writer = log.writer(TOPIC, 0)
+        writer.append([batch(b"%d" % i)])
+        writer.seal()
+        writer.close()
+
+
+def test_what_its_reader_has_done_with_goes_in_whole_segments(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create(TOPIC, TopicConfig())
+    one_by_one(log, 4)
+    writer = log.writer(TOPIC, 0)
+    writer.append([batch(b"4", seq=4), batch(b"5", seq=5)])
+    writer.seal()
+    writer.close()
+    for offset, left in ((0, 0), (2, 2), (1, 2), (5, 4), (6, 6), (100, 6)):
+        log.trim(TOPIC, 0, offset)
+        log.maintain(TOPIC)
+        assert segment_bases(folder(tmp_path))[0] == left
+        assert log.describe(TOPIC).partitions[0].begin == left
+    append_once(log, b"6")
+    assert payloads(log.reader(TOPIC, 0)) == [b"6"]
+
+
+def test_what_its_reader_still_needs_stays_whatever_its_age_and_size(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path)
+    short = Retention(age_s=AGE_S, size_bytes=1)
+    log.create(TOPIC, TopicConfig(retention=short, segment_age_s=AGE_S))
+    log.trim(TOPIC, 0, 0)
+    one_by_one(log, 3)
+    time.sleep(2 * AGE_S)
+    log.maintain(TOPIC)
+    assert payloads(log.reader(TOPIC, 0)) == [b"0", b"1", b"2"]
+
+
+def test_everything_stays_where_it_cannot_be_read_how_far_that_is(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create(TOPIC, TopicConfig(retention=Retention(size_bytes=1)))
+    log.trim(TOPIC, 0, 2)
+    (folder(tmp_path) / "trim").write_bytes(b"?")
+    one_by_one(log, 3)
+    log.maintain(TOPIC)
+    assert payloads(log.reader(TOPIC, 0)) == [b"0", b"1", b"2"]
+    log.trim(TOPIC, 0, 2)
+    log.maintain(TOPIC)
+    assert payloads(log.reader(TOPIC, 0)) == [b"2"]

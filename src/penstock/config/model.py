@@ -116,7 +116,7 @@ class LogOptions(Options):
     """Copies of each partition, on Kafka."""
 
     retention: Retention = Field(default_factory=RetentionOptions)
-    """What may be deleted: `kept`, or `{time: 7d, size: 10GiB}`."""
+    """What may be deleted: `kept`, or `{time: 7d, size: 10GiB}`. Parks and internal topics go when they were read."""
 
     compression: Compression = "none"
     """How sealed segments are packed."""

@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.draining import Slots
+from penstock.engine.losses import Losses
 from penstock.engine.piece import batch_job
+from penstock.flow.decisions import Frontiers, dump_frontiers
 from penstock.flow.holds import SinkHolds
 from penstock.flow.terms import Job, Result
 from penstock.log.names import TopicName
@@ -24,17 +26,23 @@ def drain_job(
     data_dir: Path,
     slots: Slots,
     holds: SinkHolds,
+    losses: Losses,
     sink: str,
     topic: TopicName,
     ranges: Mapping[int, tuple[int, int]],
 ) -> Job:
-    """In turn: each run of the job takes one of the slots, and waits for it."""
+    """In turn: each run of the job takes one of the slots, and waits for it. What cannot be read is in its result."""
+    begins = {(str(topic), part): start for part, (start, _) in ranges.items()}
+    ends = {(str(topic), part): stop for part, (_, stop) in ranges.items()}
+    losses.forget()
     rows = (
         spark.read.format("penstock")
         .option("dataDir", str(data_dir))
         .option("topic", str(topic))
-        .option("startingOffsets", _offsets(topic, {p: a for p, (a, _) in ranges.items()}))
-        .option("endingOffsets", _offsets(topic, {p: b for p, (_, b) in ranges.items()}))
+        .option("startingOffsets", _offsets(begins))
+        .option("endingOffsets", _offsets(ends))
+        .option("failOnDataLoss", "false")
+        .option("losses", str(losses.folder))
         .load()
     )
     hold = holds.held()[sink]
@@ -42,6 +50,7 @@ def drain_job(
         rows = rows.coalesce(1)
     ended = {"place": F.lit(0), "reason": F.lit(None).cast("string")}
     job = batch_job(origin_rows(rows).withColumns(ended), Ends.only(sink))
+    job = losses.told(job, begins, ends)
 
     def in_turn(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
         with slots.one():
@@ -50,5 +59,5 @@ def drain_job(
     return in_turn
 
 
-def _offsets(topic: TopicName, offsets: Mapping[int, int]) -> str:
-    return orjson.dumps({f"{topic}/{part}": at for part, at in offsets.items()}).decode()
+def _offsets(offsets: Frontiers) -> str:
+    return orjson.dumps(dump_frontiers(offsets)).decode()

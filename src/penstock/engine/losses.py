@@ -16,7 +16,7 @@ log = logs.get("engine")
 
 
 class Losses:
-    """Of one piece. `folder` is for the source's option `losses`."""
+    """Of one piece, or of a drain. `folder` is for the source's option `losses`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "losses"

@@ -18,10 +18,12 @@ from penstock.engine.draining import Drains, Slots
 from penstock.engine.drainjob import drain_job
 from penstock.engine.failures import Failures
 from penstock.engine.forgetting import Forgetting
+from penstock.engine.losses import Losses
 from penstock.engine.piece import RunningPiece
 from penstock.engine.policies import policy, with_timeout
 from penstock.engine.replays import Replays
 from penstock.engine.stats import messages_behind, piece_stats, rss_bytes, sink_stats
+from penstock.engine.trimming import Trimming
 from penstock.errors import Unavailable
 from penstock.flow.backoff import Backoff
 from penstock.flow.carrying import CarryOn
@@ -36,10 +38,10 @@ from penstock.flow.origins import event_ids, origins
 from penstock.flow.park import Park
 from penstock.flow.plan import Cut, Piece
 from penstock.flow.planner import plan
-from penstock.flow.planrecord import drain_folder, park_of
+from penstock.flow.planrecord import drain_folder, park_of, parks_of
 from penstock.flow.receipts import Receipts
 from penstock.flow.record import CutRecord, FlowRecord, Notify
-from penstock.flow.topics import make_topic, make_topics
+from penstock.flow.topics import make_passage, make_topics
 from penstock.flow.transaction import Coordinator
 from penstock.limits import ONCE_TRIES
 from penstock.log.embedded import EmbeddedLog
@@ -183,12 +185,15 @@ class Engine:
             stopping=self._stopping,
         )
         for sink, topic in parks.items():
-            park = Park(self._log, TopicName.parse(topic))
+            park = Park(self._log, TopicName.parse(topic), parks_of(self._record, sink))
+            if park.ends():
+                self._make_park(sink, topic)  # one of an earlier version was subject to retention
             resolved = DrainRecord(
                 sink, park, self._receipts, dead_letters, composite, self._sources, self._notify
             )
             place = self._folder / drain_folder(name, sink)
-            job = partial(drain_job, self._spark, self._flow.data_dir, self._slots, holds)
+            losses = Losses(place)
+            job = partial(drain_job, self._spark, self._flow.data_dir, self._slots, holds, losses)
             drain = Drain(coordinator, sink, park, holds, resolved, job, place, self._now_s)
             self._drains[f"{piece.name}/{sink}"] = (holds, drain)
         return RunningPiece(
@@ -231,7 +236,7 @@ class Engine:
         if topic is None:
             raise Unavailable(f"{sink} cannot be written, and nothing can wait for it elsewhere")
         if topic not in self._with_park:
-            make_topic(self._log, TopicName.parse(topic), self._flow.topic_options(topic))
+            make_passage(self._log, TopicName.parse(topic), self._flow.topic_options(topic))
             self._with_park.add(topic)
         return park_sink(sink, topic, self._flow.data_dir, int(self._now_s() * 1_000_000))
 
@@ -265,12 +270,14 @@ class Engine:
         assert self._replays is not None
         assert self._receipts is not None
         forgetting = Forgetting(self._receipts, self._log, self._sources)
+        trimming = self._trimming()
         failures = [Failures(lambda one=one: one.coordinator.totals.transactions) for one in pieces]  # type: ignore[misc]
         waits = not self._once and any(running.waits_for_time for running in pieces)
         clocks = Clocks(pieces if waits else [])
         while not self._stopping.wait(_WATCH_S):
             clocks.look()
             forgetting.look()
+            trimming.look()
             self._replays.resolve()
             for index, running in enumerate(pieces):
                 if running.active:
@@ -292,6 +299,16 @@ class Engine:
                 running.start()
             if self._once and not any(running.active for running in pieces):
                 return
+
+    def _trimming(self) -> Trimming:
+        parks = {drain.topic: drain.coordinator.decisions for _, drain in self._drains.values()}
+        cuts = [
+            (source.topic, running.coordinator.decisions)
+            for running in self._pieces
+            for source in running.piece.sources
+            if source.internal
+        ]
+        return Trimming(self._log, parks, cuts)
 
     def drain(self) -> None:
         """Try the sinks that are held back, if their time has come."""

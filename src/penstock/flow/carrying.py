@@ -27,7 +27,7 @@ from penstock.flow.drainrecord import DrainRecord
 from penstock.flow.holds import SinkHolds
 from penstock.flow.park import NoPark, Park
 from penstock.flow.plan import CUT, cut_topic
-from penstock.flow.planrecord import PieceRecord, PlanRecord, TopicUse, save_record
+from penstock.flow.planrecord import PieceRecord, PlanRecord, TopicUse, parks_of, save_record
 from penstock.flow.receipts import Receipts
 from penstock.flow.record import FlowRecord, Notify
 from penstock.flow.transaction import Coordinator
@@ -100,11 +100,15 @@ class CarryOn:
                 self._empty(loss.park, before.topics[loss.park])
 
     def _empty(self, topic: str, use: TopicUse) -> None:
-        park = Park(self._log, TopicName.parse(topic))
-        coordinator = self._drain(use, park, {})
+        before = self._changes.before
+        assert before is not None
+        park = Park(self._log, TopicName.parse(topic), parks_of(before, use.component))
+        record = self._drain_record(use, park)
+        coordinator = self._drain(use, record, {})
         try:
             coordinator.settle()
-            give_up(coordinator, park, use.component, "it was given up when the flow was edited")
+            reason = "it was given up when the flow was edited"
+            give_up(coordinator, park, record, use.component, reason)
         finally:
             coordinator.close()
 
@@ -131,8 +135,9 @@ class CarryOn:
         for topic, use in before.topics.items():
             ours = use.kind == "park" and use.reader.startswith(f"{piece.coordinator}/")
             if ours and use.reader not in readers and use.component in sinks:
-                park = Park(self._log, TopicName.parse(topic))
-                self._finish(self._drain(use, park, {use.component: sinks[use.component]}))
+                park = Park(self._log, TopicName.parse(topic), parks_of(before, use.component))
+                drained = self._drain_record(use, park)
+                self._finish(self._drain(use, drained, {use.component: sinks[use.component]}))
 
     def _finish(self, coordinator: Coordinator) -> None:
         try:
@@ -165,14 +170,16 @@ class CarryOn:
         [topic] = [name for name in topics if before.topics[name].component == sink]
         return park_sink(sink, topic, self._flow.data_dir)
 
-    def _drain(self, use: TopicUse, park: Park, sinks: Mapping[str, Sink]) -> Coordinator:
+    def _drain_record(self, use: TopicUse, park: Park) -> DrainRecord:
         composite = FlatComposite(self._flow)
         sink, sources = use.component, self._receivers()
-        record = DrainRecord(
+        return DrainRecord(
             sink, park, self._receipts, self._dead_letters, composite, sources, self._notify
         )
+
+    def _drain(self, use: TopicUse, record: DrainRecord, sinks: Mapping[str, Sink]) -> Coordinator:
         piece, _, _ = use.reader.partition("/")
-        name = f"{piece}.drain.{sink}"
+        name = f"{piece}.drain.{use.component}"
         return Coordinator(name, sinks, self._folder / use.reader, record, NoPark())
 
     def _receivers(self) -> dict[str, str]:

@@ -117,8 +117,12 @@ class Decisions:
         self._lock = threading.RLock()
         self._readonly = readonly
         self._in_doubt = False
+        self._unsynced = False
         self.last = -1
         self.frontiers: dict[tuple[str, int], int] = {}
+        self.before: dict[tuple[str, int], int] = {}
+        """Where the last decision began; empty if that is not known. What is below is not read again, not even
+        by whoever repeats it."""
         self.counters: dict[str, int] = {}
         self.unfinished: Decision | None = None
         self.owed: dict[str, dict[int, Sequence[bytes]]] = {}  # by target, then by number
@@ -173,6 +177,21 @@ class Decisions:
             if self._size > DECISIONS_BYTES:
                 self._compact()
 
+    def sync(self) -> None:
+        """What is said to be finished is so after a failure of power, too: whoever goes on from there can rely on it."""
+        with self._lock:
+            self.make_sure()
+            if self._unsynced:
+                self._sync()
+
+    def passed(self, *, drains: bool) -> Frontiers:
+        """What is below is read by nobody again, whatever happens. `drains`: what is finished is not repeated."""
+        with self._lock:
+            if not drains or self.unfinished is not None:
+                return dict(self.before)
+            self.sync()
+            return dict(self.frontiers)
+
     def owed_to(self, target: str) -> list[tuple[int, Sequence[bytes]]]:
         """What it is still to be told to commit, in order."""
         with self._lock:
@@ -210,6 +229,7 @@ class Decisions:
                 os.ftruncate(self._fd, self._size)
             raise self._unwritable(error) from None
         self._size += len(line)
+        self._unsynced = True
 
     def _sync(self, **values: Any) -> None:
         self._in_doubt = True
@@ -218,7 +238,7 @@ class Decisions:
             os.fdatasync(self._fd)
         except OSError as error:
             raise self._unwritable(error) from None
-        self._in_doubt = False
+        self._in_doubt = self._unsynced = False
 
     def _unwritable(self, error: OSError) -> LogError:
         return LogError(
@@ -269,7 +289,7 @@ class Decisions:
         os.close(self._fd)
         self._fd, self._size = fd, len(data)
         _sync_folder(self.path.parent)
-        self._in_doubt = False
+        self._in_doubt = self._unsynced = False
 
     def _state(self) -> Iterator[Mapping[str, Any]]:
         yield {
@@ -302,6 +322,7 @@ class Decisions:
         elif "state" in record:
             self.last = record["state"]
             self.frontiers = load_frontiers(record["frontiers"])
+            self.before = {}
             self.counters = dict(record["counters"])
             self.owed = {
                 target: {int(n): [b64decode(t) for t in ts] for n, ts in of.items()}
@@ -309,6 +330,8 @@ class Decisions:
             }
 
     def _learn_decision(self, decision: Decision) -> None:
+        # A file that was replaced in the middle of it knows only how far it goes.
+        self.before = dict(self.frontiers) if decision.number > self.last else {}
         self.last = decision.number
         self.unfinished = decision
         self.frontiers.update(decision.frontiers)

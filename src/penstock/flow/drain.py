@@ -15,12 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock import logs
 from penstock.flow.drainrecord import DrainRecord
 from penstock.flow.holds import Hold, SinkHolds
+from penstock.flow.lost import Lost
 from penstock.flow.park import NoPark, Park
 from penstock.flow.terms import Ended, Job, Result
 from penstock.flow.transaction import Coordinator
@@ -68,6 +69,7 @@ class Drain:
         self.sink = sink
         self._park = park
         self._holds = holds
+        self._record = record
         self._make_job = make_job
         self._times = NoPark()
         self.coordinator = Coordinator(
@@ -75,6 +77,10 @@ class Drain:
         )
         timeout_s = holds.policy(sink).timeout_s
         self._late = None if timeout_s is None else park.late(timeout_s, now_s)
+
+    @property
+    def topic(self) -> str:
+        return str(self._park.topic)
 
     @property
     def parked(self) -> int:
@@ -147,7 +153,10 @@ class Drain:
         A batch parks before it records, so this is between two; None if one broke off there.
         """
         with self._flow.lock:
-            return self._park.ends() if self._flow.decisions.unfinished is None else None
+            if self._flow.decisions.unfinished is not None:
+                return None
+            self._flow.decisions.sync()  # else it might be recorded once more, and wait again
+            return self._park.ends()
 
     def _drain(self, hold: Hold, until: dict[int, int] | None, stopping: threading.Event) -> None:
         while until is not None and not stopping.is_set():
@@ -155,6 +164,8 @@ class Drain:
                 self._holds.succeeded(self.sink)
                 self._holds.drained(self.sink, self._times.took_s)
                 continue
+            if not self.coordinator.settled:  # what was given up was prepared before, perhaps
+                self.coordinator.settle()
             with self._flow.lock:
                 if not self.parked:
                     if not hold.slow:
@@ -171,7 +182,9 @@ class Drain:
             hold.tried_until = waiting
         if failures > limit:
             with suppress(SinkUnavailable):  # a decision to commit stands, and is not given up
-                give_up(self.coordinator, self._park, self.sink, reason, hold.tried_until)
+                give_up(
+                    self.coordinator, self._park, self._record, self.sink, reason, hold.tried_until
+                )
                 self._holds.given_up(self.sink)
 
     def _end_late(self) -> bool:
@@ -184,7 +197,15 @@ class Drain:
         ranges = late.ranges(self.coordinator.decisions.frontiers, self._recorded() or {})
         if ranges:
             reason = f"not taken in {late.timeout_s:g} s: {self._holds.held()[self.sink].reason}"
-            _end(self.coordinator, self._park, ranges, self.sink, Status.TIMED_OUT, reason)
+            _end(
+                self.coordinator,
+                self._park,
+                self._record,
+                ranges,
+                self.sink,
+                Status.TIMED_OUT,
+                reason,
+            )
         return bool(ranges) and late.is_due
 
     def _drain_some(self, until: dict[int, int]) -> bool:
@@ -194,15 +215,26 @@ class Drain:
         ranges = self._park.ranges(decisions.frontiers, until)
         if not ranges:
             return False
-        job = self._make_job(self.sink, self._park.topic, ranges)
+        job = self._told(self._make_job(self.sink, self._park.topic, ranges))
         self._times.took_s = 0.0
         _process(self.coordinator, self._park, ranges, job)
         return True
+
+    def _told(self, job: Job) -> Job:
+        """The same; what it could not read of the park ends as failed."""
+
+        def run(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
+            result = job(txn, targets, rest=rest)
+            gone = self._record.gone(self.coordinator.decisions.frontiers, result.lost)
+            return replace(result, ended=[*result.ended, *gone], lost=[])
+
+        return run
 
 
 def give_up(
     coordinator: Coordinator,
     park: Park,
+    record: DrainRecord,
     sink: str,
     reason: str,
     until: Mapping[int, int] | None = None,
@@ -214,12 +246,13 @@ def give_up(
         ranges = park.ranges(coordinator.decisions.frontiers, until)
         if not ranges:
             return
-        _end(coordinator, park, ranges, sink, Status.FAILED, reason)
+        _end(coordinator, park, record, ranges, sink, Status.FAILED, reason)
 
 
 def _end(
     coordinator: Coordinator,
     park: Park,
+    record: DrainRecord,
     ranges: dict[int, tuple[int, int]],
     sink: str,
     status: Status,
@@ -230,12 +263,12 @@ def _end(
     log.warning("giving up", sink=sink, status=str(status), messages=count)
 
     def job(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
-        return Result(
-            ended=[
-                Ended(place, event, sink, status, reason, had=had)
-                for place, event, had in park.messages(ranges)
-            ]
-        )
+        gaps: list[Lost] = []
+        ended = [
+            Ended(place, event, sink, status, reason, had=had)
+            for place, event, had in park.messages(ranges, gaps)
+        ]
+        return Result(ended=[*ended, *record.gone(coordinator.decisions.frontiers, gaps)])
 
     _process(coordinator, park, ranges, job, ask_sinks=False)
 

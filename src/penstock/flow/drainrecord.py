@@ -5,7 +5,7 @@ They were settled when they were parked, with a branch that was open. Now it has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +14,14 @@ import numpy.typing as npt
 from penstock.flow.composite import Composite, compose
 from penstock.flow.deadletters import DeadLetters
 from penstock.flow.decisions import Decision, Frontiers
-from penstock.flow.known import Known, ended_since, look_up
+from penstock.flow.known import Known, by_place, ended_since, look_up
+from penstock.flow.lost import Lost
 from penstock.flow.park import Park
 from penstock.flow.receipt import Branch, Position, Receipt, open_branches
 from penstock.flow.receipts import Receipts
 from penstock.flow.record import had_before, others_done
 from penstock.flow.terms import Ended
+from penstock.message import EventId
 from penstock.sinks.interface import Txn
 from penstock.status import Status
 
@@ -52,6 +54,28 @@ class DrainRecord:
         ended = list(ended)
         known = look_up(self._receipts, (one.position for one in ended))
         return [(one.position, self._receipt(one, known[one.position])) for one in ended]
+
+    def gone(self, drained: Frontiers, lost: Sequence[Lost]) -> Iterable[Ended]:
+        """Messages that waited in a part of the park that cannot be read: those that wait and are nowhere in it.
+        Which part each was in, nobody knows if there are several."""
+        if not lost:
+            return
+        held = self._receipts.under_way(
+            self._sink
+        )  # first: whatever is in the park by then is found there
+        there = self._park.waiting(drained)
+        still = self._receipts.under_way(
+            self._sink
+        )  # another piece's drain may have ended some meanwhile
+        for place, offsets in held.items():
+            missing = np.setdiff1d(offsets, there.get(place, ()))
+            missing = np.intersect1d(missing, still.get(place, ()))
+            ids = self._park.ids(place, missing) if len(missing) else {}
+            for offset in missing.tolist():
+                event = ids.get(offset, EventId("", "", 0))
+                yield Ended(
+                    Position(*place, offset), event, self._sink, Status.FAILED, str(lost[0])
+                )
 
     def _receipt(self, one: Ended, known: Known) -> Receipt:
         place, before = one.position, known.receipt
@@ -99,6 +123,7 @@ class DrainRecord:
         self._receipts.settle({}, [one for one in ended if self._ours(one[0])])
         self._receipts.resolve(changed)
         self._receipts.unpark(self._sink, places)
+        self._receipts.unpark(self._sink, by_place(place for place, _ in decision.exceptions))
         settled = {
             place: self._receipts.frontier(*place) for place in places if self._ours_at(place)
         }

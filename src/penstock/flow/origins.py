@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from penstock.flow.decisions import Frontiers
 from penstock.flow.lost import Lost, missing
 from penstock.log.embedded import EmbeddedLog
+from penstock.log.interface import Reader
 from penstock.log.names import TopicName
 from penstock.message import EventId
 from penstock.sinks.bits import Offsets
@@ -37,19 +38,27 @@ def origins(
             continue
         reader = log.reader(TopicName.parse(topic), partition)
         try:
-            expected = start
-            for batch in reader.read(start, end=end):
-                first = batch.column("offset")[0].as_py()
-                if gaps is not None and first > expected:
-                    gaps.append(missing(reader.corrupt, name, partition, expected, first))
-                expected = first + batch.num_rows
+            for batch in whole(reader, name, partition, start, end, gaps):
                 for place, offsets in _of(batch).items():
                     found.setdefault(place, []).append(offsets)
-            if gaps is not None and expected < end:
-                gaps.append(missing(reader.corrupt, name, partition, expected, end))
         finally:
             reader.close()
     return {place: np.unique(np.concatenate(parts)) for place, parts in found.items()}
+
+
+def whole(
+    reader: Reader, topic: str, partition: int, start: int, end: int, gaps: list[Lost] | None
+) -> Iterator[pa.RecordBatch]:
+    """What can be read between two offsets; what cannot is added to `gaps`."""
+    expected = start
+    for batch in reader.read(start, end=end):
+        first = batch.column("offset")[0].as_py()
+        if gaps is not None and first > expected:
+            gaps.append(missing(reader.corrupt, topic, partition, expected, first))
+        expected = first + batch.num_rows
+        yield batch
+    if gaps is not None and expected < end:
+        gaps.append(missing(reader.corrupt, topic, partition, expected, end))
 
 
 def event_ids(log: EmbeddedLog, topic: str, partition: int, offsets: Offsets) -> dict[int, EventId]:

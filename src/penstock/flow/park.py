@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.flow.deadletters import OURS
 from penstock.flow.decisions import Frontiers
 from penstock.flow.late import Late
-from penstock.flow.origins import origins
+from penstock.flow.lost import Lost
+from penstock.flow.origins import event_ids, origins, whole
 from penstock.flow.receipt import Position
 from penstock.limits import DRAIN_ROWS
 from penstock.log.embedded import EmbeddedLog
+from penstock.log.interface import PartitionInfo
 from penstock.log.names import TopicName
 from penstock.message import EventId
+from penstock.sinks.bits import Offsets
 from penstock.sinks.interface import Sink, SinkUnavailable
 from penstock.sinks.replayed import REPLAY, had_of
 
@@ -43,39 +45,48 @@ class NoPark:
 class Park:
     """A sink's park: a topic, and how far it is drained."""
 
-    def __init__(self, engine: EmbeddedLog, topic: TopicName) -> None:
+    def __init__(
+        self, engine: EmbeddedLog, topic: TopicName, beside: Iterable[TopicName] = ()
+    ) -> None:
+        """`beside` are other parks of the same sink: another piece feeds it, too."""
         self.topic = topic
         self._log = engine
+        self._beside = [one for one in beside if one != topic]
 
     def ends(self) -> dict[int, int]:
-        if self.topic not in self._log.topics(self.topic.namespace):
-            return {}
-        info = self._log.describe(self.topic)
-        return {part.partition: part.end for part in info.partitions}
+        return {part.partition: part.end for part in self._partitions(self.topic)}
+
+    def _partitions(self, topic: TopicName) -> Sequence[PartitionInfo]:
+        if topic not in self._log.topics(topic.namespace):
+            return ()
+        return self._log.describe(topic).partitions
 
     def ranges(
         self, drained: Frontiers, until: Mapping[int, int] | None = None, rows: int = DRAIN_ROWS
     ) -> dict[int, tuple[int, int]]:
-        """What is still to be drained, up to there, `rows` of it at most."""
+        """What is still to be drained, up to there, `rows` of it at most; what is gone at the front comes on top."""
+        begins = {part.partition: part.begin for part in self._partitions(self.topic)}
         found = {}
         for partition, end in (self.ends() if until is None else until).items():
             start = drained.get((str(self.topic), partition), 0)
-            stop = min(end, start + rows)
+            first = max(start, begins.get(partition, 0))
+            stop = min(end, first + rows)
             if stop > start:
                 found[partition] = (start, stop)
-                rows -= stop - start
+                rows -= max(0, stop - first)
             if rows <= 0:
                 break
         return found
 
     def messages(
-        self, ranges: Mapping[int, tuple[int, int]]
+        self, ranges: Mapping[int, tuple[int, int]], gaps: list[Lost] | None = None
     ) -> Iterable[tuple[Position, EventId, frozenset[str]]]:
-        """Where the parked messages came from, and, of replays, the branches that had them before."""
+        """Where the parked messages came from, and, of replays, the branches that had them before. What cannot be
+        read is added to `gaps`."""
         for partition, (start, stop) in ranges.items():
             reader = self._log.reader(self.topic, partition)
             try:
-                for batch in reader.read(start, end=stop):
+                for batch in whole(reader, str(self.topic), partition, start, stop, gaps):
                     names = ("peer", "stream", "seq", "meta")
                     columns = [batch.column(name).to_pylist() for name in names]
                     for peer, stream, seq, meta in zip(*columns, strict=True):
@@ -87,12 +98,25 @@ class Park:
             finally:
                 reader.close()
 
+    def waiting(self, drained: Frontiers) -> dict[tuple[str, int], Offsets]:
+        """The messages that can still be read of what waits here, and in other parks of the sink, as offsets of the
+        topics that they came from."""
+        found: dict[tuple[str, int], list[Offsets]] = {}
+        for topic in (self.topic, *self._beside):
+            begins = drained if topic == self.topic else {}
+            ends = {(str(topic), part.partition): part.end for part in self._partitions(topic)}
+            for place, offsets in origins(self._log, str(topic), begins, ends).items():
+                found.setdefault(place, []).append(offsets)
+        return {place: np.unique(np.concatenate(parts)) for place, parts in found.items()}
+
+    def ids(self, place: tuple[str, int], offsets: Offsets) -> dict[int, EventId]:
+        """Of messages of a topic that they came from, by offset; without those that cannot be read."""
+        return event_ids(self._log, *place, offsets)
+
     def late(self, timeout_s: float, now_s: Callable[[], float]) -> Late:
         """Finds what has waited longer than that."""
         return Late(self._log, self.topic, timeout_s, now_s)
 
-    def places(
-        self, begins: Frontiers, ends: Frontiers
-    ) -> dict[tuple[str, int], npt.NDArray[np.int64]]:
+    def places(self, begins: Frontiers, ends: Frontiers) -> dict[tuple[str, int], Offsets]:
         """The same as offsets, by topic and partition, between these places in the park."""
         return origins(self._log, str(self.topic), begins, ends)

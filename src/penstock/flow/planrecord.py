@@ -24,6 +24,7 @@ from penstock.config.flow import Component, Flow
 from penstock.errors import LogError
 from penstock.flow.plan import Form, Piece, Plan
 from penstock.flow.topics import park_topic
+from penstock.log.names import TopicName
 
 FOLDER = "flows"
 Kind = Literal["receiver", "cut", "park"]
@@ -98,6 +99,13 @@ def park_of(record: PlanRecord, piece: PieceRecord, sink: str) -> str:
     """The topic where messages of this piece wait for the sink."""
     reader = drain_folder(piece.coordinator, sink)
     return next(topic for topic, use in record.topics.items() if use.reader == reader)
+
+
+def parks_of(record: PlanRecord, sink: str) -> list[TopicName]:
+    """All in which messages wait for the sink, whichever piece they are from."""
+    uses = record.topics.items()
+    parks = [topic for topic, use in uses if use.kind == "park" and use.component == sink]
+    return [TopicName.parse(topic) for topic in parks]
 
 
 def _sink(piece: Piece, sink: str) -> str:

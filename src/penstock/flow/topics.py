@@ -8,7 +8,7 @@ from xxhash import xxh3_64_hexdigest
 
 from penstock import logs
 from penstock.config.flow import Flow
-from penstock.config.model import TopicOptions
+from penstock.config.model import RetentionOptions, TopicOptions
 from penstock.config.names import name_from
 from penstock.flow.plan import Plan
 from penstock.limits import MAX_NAME_CHARS
@@ -23,7 +23,7 @@ def make_topics(engine: Log, flow: Flow, planned: Plan) -> None:
     usual = flow.topic_options
     make_topic(engine, TopicName.parse(flow.dead_letter), TopicOptions(partitions=1))
     for cut in planned.cuts:
-        make_topic(engine, TopicName.parse(cut.topic), usual(cut.topic))
+        make_passage(engine, TopicName.parse(cut.topic), usual(cut.topic))
     for one in flow.components.values():
         if one.module == "sink.topic":
             topic = str(one.options.topic)  # type: ignore[attr-defined]
@@ -45,6 +45,20 @@ def make_topic(engine: Log, name: TopicName, options: TopicOptions) -> int:
         wanted = replace(present, partitions=count)
     engine.create(name, wanted)
     return wanted.partitions
+
+
+def make_passage(engine: Log, name: TopicName, options: TopicOptions) -> None:
+    """Make a cut or a park: what is in it goes once it was read, and not before."""
+    kept = None
+    if name in engine.topics(
+        name.namespace
+    ):  # one that was made with a retention keeps it, without effect
+        present = engine.config(name).retention
+        kept = RetentionOptions(age_s=present.age_s, size_bytes=present.size_bytes)
+    for partition in range(
+        make_topic(engine, name, options.model_copy(update={"retention": kept}))
+    ):
+        engine.trim(name, partition, 0)
 
 
 def park_topic(flow: Flow, sink: str, piece: str | None = None) -> TopicName:

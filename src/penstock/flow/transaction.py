@@ -71,6 +71,11 @@ class Coordinator:
         self._took_s: dict[str, float] = {}
         self._unforeseen: dict[str, str] = {}  # by sink: the error whose trace was logged
 
+    @property
+    def settled(self) -> bool:
+        """Whether every sink has been asked what is left over, and nothing was begun since that is not finished."""
+        return self._settled
+
     # --- 1: settle ------------------------------------------------------------------------------
 
     def settle(self) -> None:

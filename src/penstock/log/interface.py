@@ -229,4 +229,9 @@ class Log(Protocol):
     def maintain(self, name: TopicName) -> None:
         """Re-pack sealed segments and apply retention, now; safe beside a writer and readers."""
 
+    def trim(self, name: TopicName, partition: int, offset: int) -> None:
+        """Nobody will read what is below this offset again: it goes with the next `maintain`, in whole
+        segments. From the first call on, which may be with 0, the partition is kept by this alone: the retention
+        of its topic no longer counts. Offsets only rise; a lower one changes nothing."""
+
     def close(self) -> None: ...

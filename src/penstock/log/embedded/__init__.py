@@ -68,9 +68,10 @@ host underneath makes of that is theirs.
 # Re-packing and retention
 
 `keeper.py` rewrites a sealed segment of lean or small frames as Arrow frames of a good size into a new file
-and renames it over the old one; readers that have the old one mapped keep it. Retention unlinks whole sealed
-segments, oldest first, but keeps the newest sidecars, which have the last number of every stream. Neither
-touches the active segment, so both run beside the writer, in another process.
+and renames it over the old one; readers that have the old one mapped keep it. Retention unlinks whole
+sealed segments, oldest first (where a file `trim` says how far the only reader has come, those below that,
+and no others), but keeps the newest sidecars, which have the last number of every stream. Neither touches
+the active segment, so both run beside the writer, in another process.
 """
 
 from penstock.log.embedded.engine import EmbeddedLog

@@ -26,6 +26,7 @@ from penstock.log.embedded.segment import (
     segment_header,
     segment_path,
 )
+from penstock.log.embedded.trim import write_trim
 from penstock.log.embedded.writer import PartitionWriter, explain
 from penstock.log.interface import PartitionInfo, Retention, TopicConfig, TopicInfo
 from penstock.log.names import DEFAULT_NAMESPACE, TopicName
@@ -180,6 +181,9 @@ class EmbeddedLog:
             if is_due(folder, seed, config):
                 self._seal_if_idle(name, partition)
             keep(folder, seed, config, self._damaged)
+
+    def trim(self, name: TopicName, partition: int, offset: int) -> None:
+        write_trim(self._partition(name, self.config(name), partition), offset)
 
     def close(self) -> None:
         """Nothing is held open; here for engines that do."""

@@ -30,6 +30,7 @@ from penstock.log.embedded.segment import (
     walk,
 )
 from penstock.log.embedded.sidecar import sidecar_bases
+from penstock.log.embedded.trim import read_trim
 from penstock.log.interface import TopicConfig
 
 _IDLE_SEAL_FRAMES = 1024
@@ -150,6 +151,10 @@ def _rewrite(
 
 
 def _retain(folder: Path, sealed: list[int], seed: int, config: TopicConfig) -> None:
+    trim = read_trim(folder)
+    if trim is not None:
+        _trim(folder, sealed, trim)
+        return
     age_s, size_bytes = config.retention.age_s, config.retention.size_bytes
     if age_s is None and size_bytes is None:
         return
@@ -166,10 +171,23 @@ def _retain(folder: Path, sealed: list[int], seed: int, config: TopicConfig) -> 
             if index.append_us >= oldest_us:
                 break
         total -= sizes[base]
-        # The segment goes first: an index or sidecar without one is litter, never wrong.
-        path.unlink()
-        index_path(path).unlink(missing_ok=True)
+        _delete(path)
     _drop_old_sidecars(folder)
+
+
+def _trim(folder: Path, sealed: list[int], trim: int) -> None:
+    ends = [*sealed[1:], *segment_bases(folder)[-1:]]
+    for base, end in zip(sealed, ends, strict=False):
+        if end > trim:
+            break
+        _delete(segment_path(folder, base))
+    _drop_old_sidecars(folder)
+
+
+def _delete(path: Path) -> None:
+    # The segment goes first: an index or sidecar without one is litter, never wrong.
+    path.unlink()
+    index_path(path).unlink(missing_ok=True)
 
 
 def _drop_old_sidecars(folder: Path) -> None:
