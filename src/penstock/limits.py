@@ -406,6 +406,18 @@ WINDOW_BYTES: Final = 16 * MiB
 JOB_TRIES: Final = 3
 """Runs of a micro-batch that fails on its messages, before they are searched for: it may have been a whim."""
 
+REFUSED_TRIES: Final = 3
+"""Times in a row that a sink which answers refuses the same, before the message is searched for that it may be
+about: it may have been a whim, or the sink's own trouble."""
+
+REFUSED_TRIALS: Final = 8
+"""Messages behind a suspect that are tried without being delivered, each twice as far away: if the sink takes none of
+them either, the suspect is not to blame."""
+
+REFUSED_ALONE: Final = 100
+"""Tries of a message that is refused, where nobody can know whether the sink takes others: some minutes, in which a
+full disk behind the sink may be emptied. Then it is given up: it would wait for ever."""
+
 POISONED_SINGLY: Final = 16
 """Messages on which a link fails that are searched for one by one in a micro-batch. Each costs up to 40 small
 jobs; past it, what still fails of the batch fails as a whole."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.flow.decisions import Decision
-from penstock.flow.drain import give_up
+from penstock.flow.ending import give_up
 from penstock.flow.parked import Parked
 from penstock.log import Retention, TopicConfig
 from penstock.log.embedded.segment import segment_bases

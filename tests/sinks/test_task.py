@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.guarantee import Guarantee
-from penstock.sinks.interface import Poisoned, Prepared, Refused, SinkUnavailable, Txn
+from penstock.sinks.interface import Poisoned, Prepared, Refused, SinkRefuses, SinkUnavailable, Txn
 from penstock.sinks.task import RESULTS, run_task
 
 from .making import events, for_sinks
@@ -273,3 +273,37 @@ def test_the_numbers_of_attempts_are_long() -> None:
     """Spark counts the tasks of a driver, which may run for years."""
     [vote] = run_task([], {"a": Memory()}, TXN, 4, 1 << 40).to_pylist()
     assert vote["attempt"] == 1 << 40
+
+
+def test_a_vote_against_says_whether_the_sink_was_there() -> None:
+    class Stumbles(Memory):
+        def __init__(self, name: str, at: str, error: Exception) -> None:
+            super().__init__(name)
+            self.at, self.error_of_it = at, error
+
+        def task(self, txn: Txn, partition: int, attempt: int) -> MemoryTask:
+            if self.at == "task":
+                raise self.error_of_it
+            return StumblingTask(self)
+
+    class StumblingTask(MemoryTask):
+        def write(self, batch: pa.RecordBatch) -> None:
+            assert isinstance(self.sink, Stumbles)
+            if self.sink.at == "write":
+                raise self.sink.error_of_it
+
+        def prepare(self) -> Prepared:
+            assert isinstance(self.sink, Stumbles)
+            raise self.sink.error_of_it
+
+    sinks = [
+        Stumbles("cannot begin", "task", KeyError("x")),
+        Stumbles("stumbles", "write", KeyError("x")),
+        Stumbles("gone", "write", ConnectionResetError("x")),
+        Stumbles("unavailable", "prepare", SinkUnavailable("x")),
+        Stumbles("refuses", "prepare", SinkRefuses("x")),
+        Memory("takes it"),
+    ]
+    rows = run([for_sinks(events(b"0"), sink.name) for sink in sinks], *sinks)
+    found = {row["sink"]: row["answered"] for row in of_kind(rows, "vote")}
+    assert [name for name, answered in found.items() if answered] == ["stumbles", "refuses"]

@@ -12,7 +12,6 @@ Nothing is decided before, so a kill anywhere in between begins anew; once it is
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from pyspark.errors import PySparkException
 from penstock import logs
 from penstock.flow.terms import Ended, Job, Result
 from penstock.limits import JOB_TRIES, MAX_REASON_CHARS, POISONED_SINGLY
+from penstock.sinks.blame import is_of_machines
 from penstock.sinks.interface import Sink, Txn
 
 log = logs.get("engine")
@@ -161,19 +161,6 @@ _PYTHON = "38000"
 _OF_DATA = ("22", "P0001", "39000")
 """SQLSTATE of errors in data (a cast, an overflow, a division), of raise_error, and of functions."""
 
-_OF_MACHINES = (
-    "ConnectionError",
-    "ImportError",
-    "KeyboardInterrupt",
-    "MemoryError",
-    "ModuleNotFoundError",
-    "OperationalError",
-    "SystemExit",
-    "Timeout",
-    "TimeoutError",
-)
-"""How the names of exceptions end that a message is not to blame for, whatever library they are of."""
-
 
 def at_fault(error: Exception) -> AtFault | None:
     """What a message has brought about; None if it was something else: a worker or an executor that was killed,
@@ -185,7 +172,7 @@ def at_fault(error: Exception) -> AtFault | None:
     if state == _PYTHON:
         line = _raised(text)
         kind = line.partition(":")[0]
-        return None if _is_of_machines(kind) else AtFault(line[:MAX_REASON_CHARS], python=True)
+        return None if is_of_machines(kind) else AtFault(line[:MAX_REASON_CHARS], python=True)
     if state.startswith(_OF_DATA):
         line = text.split(" SQLSTATE:")[0].strip().split("\n")[0]
         return AtFault(line[:MAX_REASON_CHARS])
@@ -196,10 +183,3 @@ def _raised(text: str) -> str:
     """`TYPE: MESSAGE`, the first line behind the last traceback."""
     lines = text.rpartition("Traceback (most recent call last):")[2].splitlines()
     return next((line for line in lines if line and not line.startswith(" ")), "an error in Python")
-
-
-def _is_of_machines(kind: str) -> bool:
-    found = getattr(builtins, kind, None)
-    if isinstance(found, type) and issubclass(found, OSError):
-        return True
-    return kind.startswith("penstock.errors.") or kind.endswith(_OF_MACHINES)

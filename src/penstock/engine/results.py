@@ -30,6 +30,7 @@ def read_results(table: pa.Table) -> Result:
                 row["bytes"] or 0,
                 row["error"] or "",
                 row["took_s"] or 0.0,
+                bool(row["answered"]),
             )
             for row in votes
         ],

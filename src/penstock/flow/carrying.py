@@ -22,8 +22,8 @@ from penstock.flow.changes import Changes
 from penstock.flow.composite import Composite, FlatComposite
 from penstock.flow.deadletters import DeadLetters
 from penstock.flow.decisions import Decisions
-from penstock.flow.drain import give_up
 from penstock.flow.drainrecord import DrainRecord
+from penstock.flow.ending import give_up
 from penstock.flow.holds import SinkHolds
 from penstock.flow.park import NoPark, Park
 from penstock.flow.plan import CUT, cut_topic

@@ -17,14 +17,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from penstock import logs
 from penstock.flow.drainrecord import DrainRecord
+from penstock.flow.ending import carry, end, give_up
 from penstock.flow.holds import Hold, SinkHolds
-from penstock.flow.lost import Lost
 from penstock.flow.park import NoPark, Park
-from penstock.flow.terms import Ended, Job, Result
+from penstock.flow.refusals import Refusals, candidates
+from penstock.flow.terms import Job, Result
 from penstock.flow.transaction import Coordinator
+from penstock.guarantee import Guarantee
 from penstock.log.names import TopicName
 from penstock.sinks.interface import Sink, SinkUnavailable, Txn
 from penstock.status import Status
@@ -72,6 +75,8 @@ class Drain:
         self._record = record
         self._make_job = make_job
         self._times = NoPark()
+        self._refusals = Refusals()
+        self._answered = False  # what was last voted against was by a sink that is there
         self.coordinator = Coordinator(
             f"{flow.name}.drain.{sink}", {sink: flow.sinks[sink]}, folder, record, self._times
         )
@@ -131,6 +136,7 @@ class Drain:
         hold = self._holds.held()[self.sink]
         hold.trying = True
         waiting: dict[int, int] | None = None
+        self._answered = False
         try:
             waiting = self._recorded()
             if waiting is not None and hold.slow and self.left is None:
@@ -140,6 +146,8 @@ class Drain:
                 self._flow.settle_sink(self.sink)
                 self._drain(hold, waiting, stopping)
         except SinkUnavailable as error:
+            if not self._answered:
+                self._refusals.down()
             self._failed(hold, waiting or {}, str(error))
         except Exception as error:
             self._holds.stumbled(self.sink, logs.describe(error))
@@ -160,9 +168,11 @@ class Drain:
 
     def _drain(self, hold: Hold, until: dict[int, int] | None, stopping: threading.Event) -> None:
         while until is not None and not stopping.is_set():
-            if self._drain_some(until):
+            step = self._drain_some(until)
+            if step == "taken":
                 self._holds.succeeded(self.sink)
                 self._holds.drained(self.sink, self._times.took_s)
+            if step != "empty":
                 continue
             if not self.coordinator.settled:  # what was given up was prepared before, perhaps
                 self.coordinator.settle()
@@ -197,7 +207,7 @@ class Drain:
         ranges = late.ranges(self.coordinator.decisions.frontiers, self._recorded() or {})
         if ranges:
             reason = f"not taken in {late.timeout_s:g} s: {self._holds.held()[self.sink].reason}"
-            _end(
+            end(
                 self.coordinator,
                 self._park,
                 self._record,
@@ -208,81 +218,76 @@ class Drain:
             )
         return bool(ranges) and late.is_due
 
-    def _drain_some(self, until: dict[int, int]) -> bool:
+    def _drain_some(self, until: dict[int, int]) -> Literal["taken", "refused", "empty"]:
+        """A step; one that was refused is to be followed by another at once."""
         decisions = self.coordinator.decisions
         if decisions.unfinished is not None:
             self.coordinator.settle()
-        ranges = self._park.ranges(decisions.frontiers, until)
+        ranges = self._next(until)
         if not ranges:
-            return False
-        job = self._told(self._make_job(self.sink, self._park.topic, ranges))
+            return "empty"
+        job = self._job(ranges)
         self._times.took_s = 0.0
-        _process(self.coordinator, self._park, ranges, job)
-        return True
+        self._answered = False
+        try:
+            carry(self.coordinator, self._park, ranges, job)
+        except SinkUnavailable as error:
+            if decisions.unfinished is not None or not self._answered:
+                raise
+            self._refused(ranges, until, error)
+            return "refused"
+        self._refusals.accepted()
+        return "taken"
 
-    def _told(self, job: Job) -> Job:
-        """The same; what it could not read of the park ends as failed."""
+    # --- A sink that answers, and refuses -------------------------------------------------------
+
+    def _next(self, until: dict[int, int]) -> dict[int, tuple[int, int]]:
+        """All, or what is to be tried of what is searched."""
+        drained, search = self.coordinator.decisions.frontiers, self._refusals
+        if search.until is None:
+            return self._park.ranges(drained, until)
+        left = self._park.size(self._park.ranges(drained, search.until))
+        if not left:
+            search.over()
+            return self._park.ranges(drained, until)
+        return self._park.ranges(drained, search.until, search.rows(left))
+
+    def _refused(
+        self, ranges: dict[int, tuple[int, int]], until: dict[int, int], error: SinkUnavailable
+    ) -> None:
+        """Raises the error, unless it can go on at once: with a part of them, or behind one that was given up."""
+        search, size = self._refusals, self._park.size(ranges)
+        if search.refused(ranges, size):
+            log.warning("sink refuses messages; searching", sink=self.sink, messages=size)
+            return
+        if size > 1 or not self._is_to_blame(ranges, until):
+            raise error
+        reason = f"{error} ({search})"
+        end(self.coordinator, self._park, self._record, ranges, self.sink, Status.FAILED, reason)
+        search.given_up()
+
+    def _is_to_blame(self, ranges: dict[int, tuple[int, int]], until: dict[int, int]) -> bool:
+        """Whether the sink takes other messages than this one; or nobody can know, for long enough."""
+        if not self._refusals.is_suspect:
+            return False
+        others = [*candidates(ranges, until)]
+        if others and self._flow.sinks[self.sink].guarantee is Guarantee.EXACTLY_ONCE:
+            return any(
+                self.coordinator.takes(self._make_job(self.sink, self._park.topic, other))
+                for other in others
+            )
+        # There is none, or what is tried would be delivered.
+        return self._refusals.taken or self._refusals.is_hopeless
+
+    def _job(self, ranges: dict[int, tuple[int, int]]) -> Job:
+        """What it could not read of the park ends as failed."""
+        job = self._make_job(self.sink, self._park.topic, ranges)
 
         def run(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
             result = job(txn, targets, rest=rest)
+            against = [vote for vote in result.votes if not vote.ok]
+            self._answered = bool(against) and all(vote.answered for vote in against)
             gone = self._record.gone(self.coordinator.decisions.frontiers, result.lost)
             return replace(result, ended=[*result.ended, *gone], lost=[])
 
         return run
-
-
-def give_up(
-    coordinator: Coordinator,
-    park: Park,
-    record: DrainRecord,
-    sink: str,
-    reason: str,
-    until: Mapping[int, int] | None = None,
-) -> None:
-    """What waits in the park now, or up to there, ends as failed, and goes to the dead letters."""
-    if until is None:
-        until = park.ends()
-    while True:
-        ranges = park.ranges(coordinator.decisions.frontiers, until)
-        if not ranges:
-            return
-        _end(coordinator, park, record, ranges, sink, Status.FAILED, reason)
-
-
-def _end(
-    coordinator: Coordinator,
-    park: Park,
-    record: DrainRecord,
-    ranges: dict[int, tuple[int, int]],
-    sink: str,
-    status: Status,
-    reason: str,
-) -> None:
-    """These messages end, and no sink is asked: the front of the park moves on."""
-    count = sum(stop - start for start, stop in ranges.values())
-    log.warning("giving up", sink=sink, status=str(status), messages=count)
-
-    def job(txn: Txn, targets: Mapping[str, Sink], *, rest: bool) -> Result:
-        gaps: list[Lost] = []
-        ended = [
-            Ended(place, event, sink, status, reason, had=had)
-            for place, event, had in park.messages(ranges, gaps)
-        ]
-        return Result(ended=[*ended, *record.gone(coordinator.decisions.frontiers, gaps)])
-
-    _process(coordinator, park, ranges, job, ask_sinks=False)
-
-
-def _process(
-    coordinator: Coordinator,
-    park: Park,
-    ranges: dict[int, tuple[int, int]],
-    job: Job,
-    *,
-    ask_sinks: bool = True,
-) -> None:
-    topic = str(park.topic)
-    begins = {(topic, partition): start for partition, (start, _) in ranges.items()}
-    frontiers = {(topic, partition): stop for partition, (_, stop) in ranges.items()}
-    number = coordinator.decisions.last + 1
-    coordinator.process(number, frontiers, job, begins, ask_sinks=ask_sinks)

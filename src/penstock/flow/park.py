@@ -78,6 +78,12 @@ class Park:
                 break
         return found
 
+    def size(self, ranges: Mapping[int, tuple[int, int]]) -> int:
+        """How many messages these are, without what is gone at the front."""
+        begins = {part.partition: part.begin for part in self._partitions(self.topic)}
+        spans = ((max(start, begins.get(part, 0)), stop) for part, (start, stop) in ranges.items())
+        return sum(max(0, stop - start) for start, stop in spans)
+
     def messages(
         self, ranges: Mapping[int, tuple[int, int]], gaps: list[Lost] | None = None
     ) -> Iterable[tuple[Position, EventId, frozenset[str]]]:

@@ -30,6 +30,7 @@ class Vote:
     size_bytes: int = 0
     error: str = ""
     took_s: float = 0.0  # for writing and preparing; 0 if it was given nothing
+    answered: bool = False  # of one that is not ok: the sink was there, and refused
 
 
 @dataclass(frozen=True, slots=True)

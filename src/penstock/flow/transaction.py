@@ -177,6 +177,17 @@ class Coordinator:
             self._settled = settled or ask_sinks
             return True
 
+    def takes(self, job: Job) -> bool:
+        """Whether all sinks would take this. It is rolled back, and nothing is decided."""
+        with self.lock:
+            self.decisions.make_sure()
+            self.settle()
+            self._settled = False
+            txn = Txn(self.name, self.decisions.last + 1)
+            result = job(txn, self.sinks, rest=False)
+            self._roll_back(txn, result, {})
+            return not _refusals(result.votes)
+
     def _run(self, txn: Txn, job: Job, frontiers: Frontiers) -> Decision:
         attempt = 0
         while True:

@@ -46,7 +46,7 @@ from penstock.sinks.connections import Target
 from penstock.sinks.connector_link import WorkerLink
 from penstock.sinks.connector_workers import Round, Worker, Workers
 from penstock.sinks.framing import Framing
-from penstock.sinks.interface import Poisoned, Prepared, SinkUnavailable, Txn
+from penstock.sinks.interface import Poisoned, Prepared, SinkRefuses, SinkUnavailable, Txn
 from penstock.sinks.staging import reaching
 from penstock.version import __version__
 
@@ -272,10 +272,11 @@ class ConnectorTask:
             link.tell(self._transaction, False, sink.vote_timeout_s)
             with reaching(sink.name, sink.data_dir):
                 worker.end(start)
-            raise sink.target.unavailable(
+            refused = sink.target.unavailable(
                 f"the sink voted to roll back. The round was {start} to {end}; the sink had said "
                 f"that it stood at {link.reference}"
             )
+            raise SinkRefuses(str(refused))
         faults.point("connector.voted", sink=sink.name)
 
     def abort(self) -> None:

@@ -59,6 +59,11 @@ class SinkUnavailable(PenstockError):
     """The destination cannot be reached, or takes nothing now. It may later."""
 
 
+class SinkRefuses(SinkUnavailable):
+    """The destination answers, and takes none of what it was given. It may be about one message: who asks in vain
+    again and again looks for that (`penstock.flow.refusals`)."""
+
+
 class Poisoned(PenstockError):
     """Some events can never be taken. Nothing of the batch given to `write` was.
 

@@ -26,6 +26,7 @@ RESULTS = pa.schema(
         pa.field("bytes", pa.int64()),
         pa.field("took_s", pa.float64()),
         pa.field("error", pa.string()),
+        pa.field("answered", pa.bool_()),
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
@@ -42,7 +43,7 @@ RESULTS = pa.schema(
 """By `kind`, on each row `task` and `attempt` being those of the Spark task:
 
 - `vote`: one for every sink of the transaction. `ok`, the `token` for `commit`, `rows` and `bytes`
-  (payloads) that it took; or not ok, and the `error`. `took_s` is how long it kept the task waiting.
+  (payloads) that it took; or not ok, and the `error`; `answered` says whether it was there and refused. `took_s` is how long it kept the task waiting.
 - `exception`: an event that did not end as done on one branch: `topic`, `partition`, `offset` and id of its
   origin, `status`, `reason`, and `branch`, the component where it ended; `sink` if that is a sink. `taken`
   are the sinks that were given other copies of it; `replay` is what its meta says if it is a replayed one.
@@ -75,6 +76,8 @@ class Results:
         size_bytes: int,
         error: str | None,
         took_s: float = 0.0,
+        *,
+        answered: bool = False,
     ) -> None:
         ok = error is None
         if not ok:
@@ -90,6 +93,7 @@ class Results:
                 "bytes": size_bytes if ok else 0,
                 "took_s": took_s,
                 "error": None if error is None else error[:MAX_REASON_CHARS],
+                "answered": answered and not ok,
             }
         )
 

@@ -22,8 +22,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.guarantee import Guarantee
+from penstock.sinks.blame import is_of_what_it_was_given
 from penstock.sinks.columns import as_events, size_of
-from penstock.sinks.interface import Poisoned, Prepared, Sink, SinkTask, SinkUnavailable, Txn
+from penstock.sinks.interface import (
+    Poisoned,
+    Prepared,
+    Sink,
+    SinkRefuses,
+    SinkTask,
+    SinkUnavailable,
+    Txn,
+)
 from penstock.sinks.results import RESULTS, Results
 
 COUNTER = "counter"
@@ -102,6 +111,7 @@ class _Branch:
         self._bytes = 0
         self._took_s = 0.0
         self.error: str | None = None
+        self._answered = False  # where it is out
 
     @property
     def _parks(self) -> bool:
@@ -116,13 +126,16 @@ class _Branch:
         self._results.given(self._name, events)
         if self.error is not None:
             return
+        began = False
         try:
             if self._task is None:
                 results = self._results
                 with self._timed():
                     self._task = self._sink.task(self._txn, results.task, results.attempt)
+            began = True
             self._write(self._task, events)
         except Exception as error:
+            self._answered = began and _answers(error)
             self.give_up(_said(error))
 
     def _write(self, task: SinkTask, events: pa.RecordBatch) -> None:
@@ -178,13 +191,20 @@ class _Branch:
                     prepared = self._task.prepare()
                 self._task = None
             except Exception as error:
+                self._answered = _answers(error)
                 self.give_up(_said(error))
         for refused in prepared.refused:
             self._refuse(refused.events, refused.reasons)
             self._rows -= refused.events.num_rows
             self._bytes -= size_of(refused.events.column("payload"))
         self._results.vote(
-            self._name, prepared.token, self._rows, self._bytes, self.error, self._took_s
+            self._name,
+            prepared.token,
+            self._rows,
+            self._bytes,
+            self.error,
+            self._took_s,
+            answered=self._answered,
         )
 
     @contextmanager
@@ -194,6 +214,10 @@ class _Branch:
             yield
         finally:
             self._took_s += monotonic() - began
+
+
+def _answers(error: Exception) -> bool:
+    return isinstance(error, SinkRefuses) or is_of_what_it_was_given(error)
 
 
 def _said(error: Exception) -> str:
