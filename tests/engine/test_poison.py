@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,6 +104,18 @@ pipeline:
   web: {connect: halves}
   halves: {connect: out}
 """
+
+
+def die(df: DataFrame) -> DataFrame:
+    @F.udf("string")
+    def known(payload: bytes) -> str:
+        if payload == b"die":  # as a library that is not written in Python may
+            os.abort()
+        return payload.decode()
+
+    return df.withColumn("known", known("payload"))
+
+
 SQL = """
 name: t
 components:
@@ -139,6 +152,28 @@ def test_a_function_that_raises_fails_its_message_and_no_other(
     decided = Decisions.peek(flow.data_dir / "engine" / "t.web")
     assert decided is not None
     assert decided.frontiers == {("t.web", 0): 3}
+
+
+@pytest.mark.slow  # Spark tries each task four times
+def test_a_message_over_which_the_worker_dies_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Flow(spark, tmp_path, PYTHON.replace(":halve", ":die"))
+    flow.send((0, b"0"), (1, b"die"), (2, b"4"))
+    flow.run()
+    assert [row["seq"] for row in flow.events()] == [0, 2]
+    receipt = flow.receipt(1)
+    assert (receipt.status, list(receipt.branches)) == (Status.FAILED, ["halves"])
+    assert "worker of Spark's dies over it" in receipt.reason
+    assert [row["seq"] for row in flow.events("t.dead")] == [1]
+
+
+def test_a_worker_that_died_once_is_no_message_s_fault() -> None:
+    died = [AtFault("died", python=True, crash=True), None]
+
+    def fails(part: Sequence[Span]) -> AtFault | None:
+        return died.pop(0) if died else None
+
+    assert search(spans((0, 1)), AtFault("died", crash=True), fails) == []
+    assert died == []
 
 
 def test_a_message_that_fails_behind_a_copy_fails_as_a_whole(

@@ -1,7 +1,7 @@
 """Messages on which the job of a batch fails: found, and left out, so that the rest of the batch goes through.
 
 1. A job that raises is rolled back at its sinks and run again, JOB_TRIES times in all. What is not the messages'
-   fault (`at_fault`) is raised: the query starts again, as if it had been killed.
+   fault (`at_fault`) is raised: the query starts again, as if it had been killed. A worker of Spark's that dies may be.
 2. The batch is halved and halved again, and each part tried without any sink, until the messages are alone that it
    fails on. That is log2 of the batch for each of them, twice at most. After POISONED_SINGLY of them what still fails is not
    searched: it fails as a whole, and its reason says so.
@@ -59,10 +59,11 @@ class Poisoned:
 
 @dataclass(frozen=True, slots=True)
 class AtFault:
-    """What a message has brought about: in a line, and whether it was raised in Python."""
+    """What a message has brought about: in a line, and whether it was raised in Python, or the worker died of it."""
 
     reason: str
     python: bool = False
+    crash: bool = False
 
 
 Fails = Callable[[Sequence[Span]], AtFault | None]
@@ -121,6 +122,10 @@ def search(spans: Sequence[Span], error: AtFault, fails: Fails) -> list[Poisoned
             known = fails(part)
         if known is None:
             continue
+        if known.crash and count == 1:
+            known = fails(part)  # once more: somebody else may have taken all the memory
+            if known is None:
+                continue
         if count == 1:
             found.append(Poisoned(part[0], known))
             singles += 1
@@ -157,14 +162,19 @@ def _halves(part: Sequence[Span]) -> tuple[list[Span], list[Span]]:
 
 # --- Whose fault it is --------------------------------------------------------------------------
 
+_CRASHED = "Python worker exited unexpectedly"
+_CRASH = "a Python worker of Spark's dies over it each time: it crashes, or takes more memory than there is"
 _PYTHON = "38000"
 _OF_DATA = ("22", "P0001", "39000")
 """SQLSTATE of errors in data (a cast, an overflow, a division), of raise_error, and of functions."""
 
 
 def at_fault(error: Exception) -> AtFault | None:
-    """What a message has brought about; None if it was something else: a worker or an executor that was killed,
-    no memory, a lost connection, or what nobody knows."""
+    """What a message has brought about; None if it was something else: an executor that was killed, no memory, a lost
+    connection, or what nobody knows. A Python worker that died may have been killed; if it dies each time, over the
+    same message alone, it was that."""
+    if type(error).__name__ == "Py4JJavaError" and _CRASHED in str(error):
+        return AtFault(_CRASH, python=True, crash=True)
     if not isinstance(error, PySparkException):
         return None
     state = error.getSqlState() or ""

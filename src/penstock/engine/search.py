@@ -53,13 +53,13 @@ class Search:
     def ended(self, poisoned: Poisoned) -> Iterable[Ended]:
         """Their endings: at the link that it must have been, or else at the piece, that is where it came in."""
         span = poisoned.span
-        at = self._culprit(python=poisoned.error.python) or self._entry(span.topic)
+        at = self._culprit(poisoned.error) or self._entry(span.topic)
         ids = event_ids(self._log, span.topic, span.partition, np.arange(span.start, span.end))
         for offset, event in ids.items():
             place = Position(span.topic, span.partition, offset)
             yield Ended(place, event, at, Status.FAILED, poisoned.reason)
 
-    def _culprit(self, *, python: bool) -> str | None:
+    def _culprit(self, error: AtFault) -> str | None:
         """The only link that can fail so. Not one behind a copy: the copies beside it have not gone through."""
         found: dict[str, bool] = {}
         for place in self._compiled.piece.places:
@@ -67,9 +67,11 @@ class Search:
                 continue
             options = self._compiled.piece.components[place.node].options
             if isinstance(options, PythonOptions):
-                can = options.mode == "dataframe"
+                can = options.mode == "dataframe" or error.crash
             else:
-                can = not python and isinstance(options, FilterOptions | SelectOptions | SqlOptions)
+                can = not error.python and isinstance(
+                    options, FilterOptions | SelectOptions | SqlOptions
+                )
             if can:
                 found[place.node] = found.get(place.node, True) and not place.path
         [(node, alone)] = found.items() if len(found) == 1 else [("", False)]
