@@ -405,6 +405,27 @@ OTHERS = {
         "guarantee: «exactly_once\n" + TINY,
         "web → out is at_least_once, not exactly_once: `out` limits it",
     ),
+    "a receiver that has no ids for a topic that goes by them": (
+        flow(
+            f"  web: {WEB}\n  «u: {{module: receiver.udp, topic: ids, params: {{bind: 7073}}}}\n"
+            f"  out: {OUT}",
+            "  web: {connect: out}\n  u: {connect: out}",
+            "topics: {ids: {ids: producer}, orders.web: {ids: producer}}",
+        ),
+        "`u`: the topic `ids` has `ids: producer`, and receiver.udp cannot give",
+    ),
+    "a sink that has no ids for a topic that goes by them": (
+        flow(
+            f"  web: {WEB}\n  «out: {{module: sink.topic, params: {{topic: ids}}}}",
+            "  web: {connect: out}",
+            "topics: {ids: {ids: producer}}",
+        ),
+        "sink.topic cannot give a message the id",
+    ),
+    "dead letters that have no ids": (
+        "dead_letter: «ids\n" + TINY + "topics: {ids: {ids: producer}}\n",
+        "dead letters cannot go to `ids`",
+    ),
     "producer ids on several partitions": (
         TINY + "topics:\n  «t: {ids: producer, partitions: 2}\n",
         "`ids: producer` needs `partitions: 1`",
