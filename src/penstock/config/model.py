@@ -69,7 +69,16 @@ Retention = Annotated[RetentionOptions, BeforeValidator(_retention), _OrKept()]
 Compression = Literal["none", "lz4", "zstd"]
 
 
-class TopicOptions(Options):
+class StatedOptions(Options):
+    """Options of which it counts whether they were given: a topic that is there keeps the others as they are."""
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in super().wire().items() if name in self.model_fields_set
+        }
+
+
+class TopicOptions(StatedOptions):
     """A topic that the flow defines. What is not given comes from `system.log`."""
 
     partitions: int | None = Field(None, ge=1, le=MAX_PARTITIONS)
@@ -100,7 +109,7 @@ class TopicOptions(Options):
         return self
 
 
-class LogOptions(Options):
+class LogOptions(StatedOptions):
     """Where topics are kept, and what those have that do not say otherwise."""
 
     engine: Literal["embedded", "kafka"] = "embedded"
