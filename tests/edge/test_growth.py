@@ -82,12 +82,11 @@ def test_send_meets_its_own_stream_after_growth(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [["--edge-only"], []], ids=["edge only", "with its pipeline"])
-def test_more_processes_know_what_one_has_stored(tmp_path: Path, more: list[str]) -> None:
+def test_more_processes_know_what_one_has_stored(tmp_path: Path) -> None:
     flow = tmp_path / "orders.yaml"
     flow.write_text(ONE_RECEIVER)
     for processes in ("1", "2"):
-        with Run(flow, "--maxprocs", processes, *more) as run:
+        with Run(flow, "--maxprocs", processes) as run:
             run.wait_ready()
             for key in KEYS:
                 client = http.client.HTTPConnection(run.addresses["web"], timeout=60)
