@@ -22,6 +22,9 @@ class PluginOptions(Options):
     params: dict[str, Any] = Field(default_factory=dict)
     """The options, as the file has them."""
 
+    def promise(self) -> tuple[Guarantee, str]:
+        return Guarantee.UNKNOWN, "what a plugin promises is not known before it runs"
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:

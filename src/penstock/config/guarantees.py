@@ -1,7 +1,7 @@
 """The delivery guarantee of every path from a source to an end, and the component that limits it.
 
 A path promises what its weakest component promises. The count begins where a message is durable in its
-topic; what may happen to it before that is the receiver's own promise.
+topic; what may happen to it before that is the receiver's own promise. A plugin promises nothing that is known.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def path_guarantees(components: dict[str, Component], edges: Iterable[Edge]) -> 
         between = reachable([source], ahead)
         for end, other in components.items():
             into = [name for name in behind[end] if name in between]
-            if not other.is_end or not into:
+            # A plugin may be anything: where nothing comes behind it, it is an end.
+            ends = other.is_end or (other.kind is None and not ahead[end])
+            if not ends or not into:
                 continue
             on_path = [*_between(source, into, behind, between), end]
             worst = min(on_path, key=lambda name: promises[name][0])

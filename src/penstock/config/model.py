@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema
 
 from penstock.config.address import LOOPBACK, Address, BindAddress
 from penstock.config.options import Options, Seconds, SizeBytes, Texts, Topic
-from penstock.guarantee import Guarantee
+from penstock.guarantee import DECLARABLE, Guarantee
 from penstock.limits import (
     MAX_FRAME_BYTES,
     MAX_PARTITIONS,
@@ -251,9 +251,10 @@ def _guarantee(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     name = value.replace("-", "_").upper()
-    if name not in Guarantee.__members__:
-        raise ValueError(f"expected {', '.join(str(level) for level in Guarantee)}")
-    return Guarantee[name]
+    found = Guarantee.__members__.get(name)
+    if found not in DECLARABLE:
+        raise ValueError(f"expected {', '.join(str(level) for level in DECLARABLE)}")
+    return found
 
 
 DeclaredGuarantee = Annotated[
@@ -262,7 +263,7 @@ DeclaredGuarantee = Annotated[
     WithJsonSchema(
         {
             "enum": [
-                text for level in Guarantee for text in (str(level), str(level).replace("_", "-"))
+                text for level in DECLARABLE for text in (str(level), str(level).replace("_", "-"))
             ]
         }
     ),
