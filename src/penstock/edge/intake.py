@@ -66,7 +66,7 @@ class Intake:
     partitions: int
     writers: dict[int, Writer]  # by partition; only those that this process owns
     max_pending_bytes: int
-    homes: int  # how many partitions, from the first on, take streams that their senders name
+    homes: int | None = None  # how many partitions take streams that their senders name; None: all
     others: dict[int, Forwarder] = field(default_factory=dict)  # the other partitions
     queue: Queue = field(default_factory=Queue)
     counters: Counters = field(default_factory=Counters)
@@ -102,7 +102,7 @@ class Intake:
             return 0
         if not batch.numbered:
             return self.partition_of_own(batch.stream)
-        return home_partition(batch.peer, batch.stream, self.homes)
+        return home_partition(batch.peer, batch.stream, self.homes or self.partitions)
 
     def partition_of_own(self, stream: str) -> int:
         """Of a stream that the edge made up."""
@@ -111,6 +111,7 @@ class Intake:
 
     def offset_of(self, event: EventId) -> int | None:
         """Where a message of a stream that its sender named is on disk, if this process knows."""
-        writer = self.writers.get(home_partition(event.peer, event.stream, self.homes))
+        homes = self.homes or self.partitions
+        writer = self.writers.get(home_partition(event.peer, event.stream, homes))
         offset = None if writer is None else writer.offset_of(event.peer, event.stream, event.seq)
         return offset if writer is not None and offset is not None and offset < writer.end else None

@@ -118,7 +118,7 @@ class Worker:
                 partitions,
                 dict(owned),
                 self._plan.max_pending_bytes,
-                self._log.homes(name),
+                homes=self._log.homes(name),
                 queue=self._queue,
             )
         self._waiting.recover()
