@@ -15,7 +15,7 @@ help: ## what can be made
 
 setup: $(STAMP) ## the environment in .venv, with the `penstock` command in .venv/bin
 
-$(STAMP): requirements.lock pyproject.toml tools/setup.sh tools/java.sh
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh tools/java.sh tools/uv.sh
 	@bash tools/setup.sh
 	@touch $@
 
