@@ -461,6 +461,37 @@ def test_too_many_components_are_refused():
     assert f"at most {MAX_COMPONENTS}" in only_problem("components:\n" + many).message
 
 
+def test_a_misspelt_interceptor_is_one_mistake():
+    """It may be the one that cuts the stream."""
+    text = flow(
+        "  tcp:\n    module: receiver.tcp\n    interceptors: [«linse]\n    params: {bind: 7072}\n"
+        f"  out: {OUT}",
+        "  tcp: {connect: out}",
+    )
+    assert "no interceptor `linse`" in only_problem(text).message
+
+
+@pytest.mark.parametrize(
+    ("module", "bind", "expected"),
+    [
+        ("receiver.udp", "http://:7071", "udp"),
+        ("receiver.udp", "tcp://:7071", "udp"),
+        ("receiver.tcp", "udp://:7071", "tcp"),
+        ("receiver.tcp", "https://:7071", "tcp"),
+        ("receiver.http", "udp://:7071", "tcp or http or https"),
+        ("receiver.connector", "http://:7071", "tcp"),
+    ],
+)
+def test_an_address_has_the_scheme_of_its_component(module, bind, expected):
+    text = flow(
+        f"  in: {{module: {module}, params: {{bind: «'{bind}'}}}}\n  out: {OUT}",
+        "  in: {connect: out}",
+    )
+    assert f"does not fit here; expected {expected}" in only_problem(text).message
+    right = text.replace("«", "").replace(bind, f"{expected.split()[0]}://:7071")
+    assert look_at(right).flow is not None
+
+
 def test_a_stream_without_an_interceptor_that_cuts_it_is_a_warning():
     text = flow(
         "  tcp:\n    module: receiver.tcp\n    «interceptors: [gzip]\n    params: {bind: 7072}\n"
