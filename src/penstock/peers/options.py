@@ -85,7 +85,7 @@ class BindOptions(Options):
     """What may stand before the address: `tcp://:7071`, as files of the original relay write it."""
 
     bind: BindAddress = Field(validation_alias=AliasChoices("bind", "bind_addr"))
-    """Where to listen: `host:port`, or `:port` for every interface."""
+    """Where to listen: `host:port`, or `:port` for every interface, IPv4 and IPv6."""
 
     @field_validator("bind", mode="before")
     @classmethod
