@@ -26,9 +26,10 @@ import os
 import struct
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.connector.frames import MAX_SHORT_BYTES, Body, short
 from penstock.connector.ledger import Decided, Voted
@@ -106,8 +107,9 @@ class Condensed:
     def __init__(self) -> None:
         self._preparing: dict[str, Preparing] = {}
         self._votes: dict[str, Voted] = {}
-        self._decided: dict[str, Decided] = {}
-        self._done: dict[str, Done] = {}
+        self._committed: dict[str, Decided] = {}  # the last one: where the worker's stream stands
+        self._done: dict[str, Done] = {}  # with that
+        self._aborting: dict[str, Decided] = {}
 
     def add(self, record: Record) -> None:
         worker = record.worker
@@ -118,22 +120,38 @@ class Condensed:
                 self._preparing.pop(worker, None)
                 self._votes[worker] = record
             case Decided():
-                self._votes.pop(worker, None)
-                self._done.pop(worker, None)
-                self._decided[worker] = record
+                vote = self._votes.pop(worker, None)
+                # Old logs, compacted, may begin with a roll back that says where the stream stands.
+                if record.commit or (vote is None and worker not in self._committed):
+                    self._done.pop(worker, None)
+                    self._committed[worker] = record
+                elif vote is None or vote.commit:
+                    self._aborting[worker] = record
+                else:  # in old logs, its range is what the worker had asked for
+                    at = self._committed_end(worker)
+                    self._aborting[worker] = replace(record, start=at, end=at)
             case Done(transaction=name):
-                found = self._preparing.get(worker)
-                if found is not None and found.transaction == name:
-                    del self._preparing[worker]
-                else:
-                    self._done[worker] = record
+                for open_ones in (self._preparing, self._aborting):
+                    found = open_ones.get(worker)
+                    if found is not None and found.transaction == name:
+                        del open_ones[worker]
+                        return
+                self._done[worker] = record
             case Left():
-                for known in (self._preparing, self._votes, self._decided, self._done):
+                for known in self._all:
                     known.pop(worker, None)
 
+    def _committed_end(self, worker: str) -> int:
+        known = self._committed.get(worker)
+        return 0 if known is None else known.end if known.commit else known.start
+
+    @property
+    def _all(self) -> tuple[dict[str, Any], ...]:
+        """In an order in which they may be read again."""
+        return (self._committed, self._done, self._aborting, self._votes, self._preparing)
+
     def records(self) -> list[Record]:
-        known = (self._decided, self._done, self._votes, self._preparing)
-        return [record for records in known for record in records.values()]
+        return [record for known in self._all for record in known.values()]
 
 
 class TransactionLog:
