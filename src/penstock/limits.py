@@ -255,6 +255,10 @@ CONNECTOR_KEEPALIVE_PROBES: Final = 3
 MAX_CONNECTOR_LANES: Final = 64
 """Attempts of one task at a `sink.connector` that may wait for a decision at once, each as a worker."""
 
+MAX_CONNECTOR_NAME_CHARS: Final = 180
+"""Of a worker's name. Programs name files by it, with something before and behind, and a file's name has 255 bytes;
+what is longer is cut, and ends with a digest."""
+
 CONNECTOR_LINGER_S: Final = 1.0
 """After an ERROR: how long what the other side still sends is read, so that it can read the reason."""
 

@@ -3,7 +3,8 @@
 In a task, for each attempt:
 
 1. Take a worker of the task's slot (`connector_workers`), connect in its name, settle what the sink names.
-2. Send data as they come, from the end of the worker's last committed round on.
+2. Send data as they come, from the end of the worker's last committed round on. That of a new worker is what the
+   sink says, and is written down before anything is sent.
 3. Write down the round, synced; PHASE1; wait for the vote. A vote to roll back is answered with PHASE2 at once.
 4. Close the connection. The token says which worker holds which round.
 
@@ -102,10 +103,10 @@ class ConnectorSink:
     def workers(self, coordinator: str) -> Workers:
         return Workers(self.data_dir, self.name, coordinator)
 
-    def link(self, worker: Worker, decide: Callable[[str], bool]) -> WorkerLink:
+    def link(self, worker: Worker, decide: Callable[[str], bool], stands: int) -> WorkerLink:
+        """`stands`: where the worker's stream does, once all that the sink names is settled."""
         hello = Hello(self.version, self.cookie, PROGRAM, worker.name)
-        reference = worker.known.committed or 0
-        return WorkerLink(self.target, hello, decide, self.target.timeout_s, reference)
+        return WorkerLink(self.target, hello, decide, self.target.timeout_s, stands)
 
     # --- The driver -----------------------------------------------------------------------------
 
@@ -125,7 +126,20 @@ class ConnectorSink:
             current = None if known.round is None else known.round.transaction
             if current != token.transaction and (known.committed is not None or current):
                 return  # it was settled before, and the worker has gone on
-            self._settle(worker, partial(str.__eq__, token.transaction))
+            link = self.link(worker, partial(str.__eq__, token.transaction), token.end)
+            link.close()
+            if token.transaction not in link.named and _said(link) < token.end:
+                # After a crash in here the sink was told before. Then it stands at the end, or says what it was asked.
+                log.warning(
+                    "a round that was decided is not known to the sink, which stands before its end: its messages "
+                    "may be lost there",
+                    sink=self.name,
+                    worker=worker.name,
+                    txn=token.transaction,
+                    start=token.start,
+                    end=token.end,
+                    stands=_said(link),
+                )
             faults.point("connector.told", sink=self.name)
             worker.end(token.end)
             faults.point("connector.settled", sink=self.name)
@@ -139,12 +153,9 @@ class ConnectorSink:
             if _txn_of(found) == txn and found.transaction not in winners:
                 with workers.hold(path, self.target.timeout_s) as worker:
                     if worker.known.round == found:
-                        self._settle(worker, _never)
+                        self.link(worker, _never, found.start).close()
                         worker.end(found.start)
                         faults.point("connector.rolled_back", sink=self.name)
-
-    def _settle(self, worker: Worker, decide: Callable[[str], bool]) -> None:
-        self.link(worker, decide).close()
 
     def uncommitted(self, coordinator: str) -> list[Txn]:
         with reaching(self.name, self.data_dir):
@@ -161,7 +172,7 @@ class ConnectorSink:
             with workers.hold(workers.path("0.0"), self.target.timeout_s) as worker:
                 if worker.known.round is not None:
                     return
-                link = self.link(worker, _never)
+                link = self.link(worker, _never, worker.known.committed or 0)
                 link.workers_left(tuple(gone.values()), self.vote_timeout_s)
                 link.close()
             for path in gone:
@@ -242,10 +253,14 @@ class ConnectorTask:
         sink = self._sink
         with reaching(sink.name, sink.data_dir):
             worker = self._worker = sink.workers(self._txn.coordinator).take(self._partition)
-        self._link = link = sink.link(worker, self._unknown)
-        reference = 0 if link.reference == NO_REFERENCE else link.reference
         start = worker.known.committed
-        self._start = self._end = reference if start is None else start
+        self._link = link = sink.link(worker, self._unknown, start or 0)
+        if start is None:
+            start = _said(link)
+            with reaching(sink.name, sink.data_dir):
+                # Asked again after an attempt that died, some sinks name what it had sent.
+                worker.end(start)
+        self._start = self._end = start
 
     def _unknown(self, transaction: str) -> bool:
         """What this worker holds and nobody here knows of was never decided."""
@@ -291,6 +306,11 @@ class ConnectorTask:
 
 def _txn_of(found: Round) -> Txn:
     return Txn.parse(found.transaction.rpartition("/")[0])
+
+
+def _said(link: WorkerLink) -> int:
+    """Where the sink says that the stream stands. Some say what they were asked."""
+    return 0 if link.reference == NO_REFERENCE else link.reference
 
 
 def _never(transaction: str) -> bool:
