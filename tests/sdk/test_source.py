@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import ssl
@@ -192,6 +193,60 @@ def test_asyncio_has_the_same(edge: Edge) -> None:
 
     asyncio.run(program())
     assert [row["payload"] for row in rows(edge, "async")] == [b"%d" % n for n in range(1000)]
+
+
+def test_asyncio_goes_on_while_a_source_is_fed(edge: Edge) -> None:
+    """Whether the source waits or never does: other tasks have their turns, and what it gave is sent meanwhile."""
+
+    class Slow:
+        def reset(self, point_of_reference: int | None) -> None: ...
+
+        def __iter__(self) -> Iterator[tuple[int, bytes]]:
+            yield 0, b"first"
+            assert stored.wait(60), "the loop stands still"
+            yield 1, b"second"
+
+    class Endless:
+        def reset(self, point_of_reference: int | None) -> None: ...
+
+        def __iter__(self) -> Iterator[tuple[int, bytes]]:
+            yield from ((number, b"") for number in itertools.takewhile(go_on, itertools.count()))
+
+    stored, enough = threading.Event(), False
+
+    def go_on(number: int) -> bool:
+        return not enough and number < 3_000_000
+
+    async def program() -> None:
+        nonlocal enough
+        async with await aio.SourceExtension().connect(*edge.host_port) as source:
+            feeding = asyncio.create_task(source.feed(Slow(), "slow"))
+            while source.acknowledged("slow") != 0:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            stored.set()
+            assert await feeding == 2
+            feeding = asyncio.create_task(source.feed(Endless(), "endless"))
+            while source.acknowledged("endless") is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            enough = True
+            assert await feeding < 3_000_000
+
+    class Broken:
+        def reset(self, point_of_reference: int | None) -> None: ...
+
+        def __iter__(self) -> Iterator[tuple[int, bytes]]:
+            yield 0, b"before"
+            raise OSError("the disk is broken")
+
+    async def broken() -> None:
+        async with await aio.SourceExtension().connect(*edge.host_port) as source:
+            with pytest.raises(OSError, match="broken"):
+                await source.feed(Broken(), "broken")
+
+    asyncio.run(program())
+    asyncio.run(broken())
+    assert [row["payload"] for row in rows(edge, "broken")] == [b"before"]
+    assert [row["payload"] for row in rows(edge, "slow")] == [b"first", b"second"]
 
 
 def test_nothing_is_lost_or_doubled_while_the_edge_dies_moves_and_comes_back(

@@ -5,7 +5,7 @@
     source.py     a program that sends; aio.py for asyncio  sender.py   its connection
     outbox.py     what is not yet acknowledged              packs.py    many frames at once
     sources.py    files that can be read again              streams.py  both halves of a stream in one class
-    pipeline.py   flows built in Python
+    pipeline.py   flows built in Python             ahead.py    reading beside an event loop
 
 Importing this package loads neither Spark nor Java nor Arrow: each name is loaded when it is first used. So
 an extension can run where nothing of Spark is installed, and starts quickly.
