@@ -239,6 +239,9 @@ SDK_PACK_BYTES: Final = 256 * KiB
 SDK_WAITING_BYTES: Final = 32 * MiB
 """What a source of the SDK holds until it is acknowledged; past it, `write` waits."""
 
+SDK_TURN_MESSAGES: Final = 4000
+"""Messages that one stream of a source sends while others wait for their turns."""
+
 SDK_READ_AHEAD: Final = 256
 """Messages that `feed` of the asyncio source reads before they are written: the loop has a turn in between."""
 

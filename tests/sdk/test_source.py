@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 import trustme
 
+from penstock.connector.columns import Messages
+from penstock.connector.receiving import ReceivingConnection
 from penstock.errors import InvalidMessage, PenstockError, ProtocolError, TooLarge, Unavailable
 from penstock.sdk import Outgoing, SourceExtension, SourceExtensionConfig, aio, message_encoder
 from tests.edge.conftest import Edge
+from tests.sdk.receiver import TestReceiver
 
 
 def free_port() -> int:
@@ -106,6 +109,31 @@ def test_a_stream_that_another_program_holds_is_waited_for(edge: Edge) -> None:
     writing.join(30)
     second.close()
     assert [row["payload"] for row in rows(edge, "held")] == [b"first", b"second"]
+
+
+def test_streams_share_the_credits_however_busy_one_is() -> None:
+    written = threading.Event()
+
+    def hear(connection: ReceivingConnection, event: object) -> None:
+        if isinstance(event, Messages):
+            written.wait(60)
+
+    receiver = TestReceiver(100, hear)
+    source = SourceExtension().connect(*receiver.address)
+    for partition in (1, 2, 3):
+        source.point_of_reference(partition)
+    source.write_many([b""] * 100_000, 1)
+    for partition in (2, 3):
+        source.write_many([b""] * 2000, partition)
+    written.set()
+    source.flush(60)
+    source.abort()
+    receiver.close()
+    came = [stream for stream, _ in receiver.came]
+    for partition in (2, 3):
+        end = len(came) - came[::-1].index(partition)
+        assert came[:end].count(1) < 10_000
+    assert [number for stream, number in receiver.came if stream == 1] == list(range(100_000))
 
 
 def test_a_stream_may_be_opened_by_several_writers_at_once(edge: Edge) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from penstock.connector.sending import SendingConnection
 from penstock.connector.states import State
 from penstock.errors import PenstockError, ProtocolError, Unavailable
 from penstock.flow.backoff import Backoff
+from penstock.limits import SDK_TURN_MESSAGES
 from penstock.sdk.outbox import Outbox, OutStream
 
 _ASK_AGAIN_S = 1.0
@@ -210,6 +212,7 @@ class _Wire(asyncio.Protocol):
         self._connection = SendingConnection()
         self._transport: asyncio.Transport | None = None
         self._paused = False
+        self._turn = 0  # whose it is to send
         self._asking: list[OutStream] = []  # to be asked for, when there is a credit
         self._refused: list[OutStream] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -288,15 +291,26 @@ class _Wire(asyncio.Protocol):
                 continue
             connection.notify(Notify(stream.stream_id, stream.name, max(stream.durable, 0)))
         self._flush()
-        for stream in list(self._outbox.streams.values()):
-            if not (stream.granted and stream.waits):
+        self._take_turns()
+
+    def _take_turns(self) -> None:
+        """Whose turn it was last comes last now: else one busy stream would have every credit there is."""
+        connection = self._connection
+        streams = list(self._outbox.streams.values())  # it only grows
+        order = [(self._turn + number) % len(streams) for number in range(len(streams))]
+        waiting = deque(index for index in order if streams[index].granted and streams[index].waits)
+        while waiting and not self._paused and connection.credits:
+            index = waiting.popleft()
+            stream = streams[index]
+            most = min(connection.credits, SDK_TURN_MESSAGES) if waiting else connection.credits
+            pack = self._outbox.next_pack(stream, most)
+            if pack is None:
                 continue
-            while not self._paused and connection.credits:
-                pack = self._outbox.next_pack(stream, connection.credits)
-                if pack is None:
-                    break
-                connection.messages(stream.stream_id, len(pack), pack.frames)
-                self._flush()
+            connection.messages(stream.stream_id, len(pack), pack.frames)
+            self._flush()
+            self._turn = index + 1
+            if stream.waits:
+                waiting.append(index)
 
     def _flush(self) -> None:
         out, transport = self._connection.take(), self._transport
