@@ -5,15 +5,13 @@
    until it names none: PHASE2 is not answered, but what is sent later is heard later. So a sink that names one again
    which it was told of does not listen, and would go on for ever: the connection fails.
 3. NOTIFY for the data stream, once there is nothing left to tell. So the sink's answer says where it stands after that.
-4. `ready`: a round may begin with `prepare`: data, PHASE1, and in time the `vote`.
+4. `ready`: a round may begin: data, PHASE1, and in time its vote (`votes`).
 5. `tell` its outcome, and the sink is asked once more: `ready` again means that it has heard.
 
 A connection that breaks is thrown away; a new one begins at 1.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from penstock.connector.connection import Event, Failed
 from penstock.connector.frames import Hello, NotifyAck, Ok
@@ -87,14 +85,6 @@ class Worker:
         if not self._notified:
             self._notified = True
             self.connection.notify(self._point_of_reference)
-
-    def prepare(self, transaction: str, start: int, end: int, frames: Iterable[Buffer]) -> None:
-        """Send a round: data frames whose ids run from `start` to `end`, then PHASE1."""
-        if not self.ready:
-            raise ProtocolError("a round must wait until the connection is settled")
-        for piece in frames:
-            self.connection.data(piece)
-        self.connection.phase1(transaction, start, end)
 
     def tell(self, transaction: str, commit: bool) -> None:
         """The outcome of a transaction. Its decision must be in the log by now."""
