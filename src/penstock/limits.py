@@ -221,6 +221,10 @@ MAX_UDP_STREAMS: Final = 100_000
 MAX_CONNECTOR_FRAME_BYTES: Final = 16 * MiB
 """(default) One frame of the connector protocol; its sender is told, and the connection closed."""
 
+MAX_CONNECTOR_FIRST_FRAME_BYTES: Final = 300 * KiB
+"""The first frame of a connection, before anyone knows who it is. A HELLO has at most 256 KiB, in four fields; whoever
+says something else is not to have memory set aside for it."""
+
 CONNECTOR_CREDITS: Final = 100_000
 """(default) Frames that an extension may send ahead of what is durable: about 20 MB of small ones."""
 
