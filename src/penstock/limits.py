@@ -246,6 +246,11 @@ SDK_WAITING_BYTES: Final = 32 * MiB
 SDK_TURN_MESSAGES: Final = 4000
 """Messages that one stream of a source sends while others wait for their turns."""
 
+SDK_REFUSALS: Final = 5
+SDK_REFUSED_S: Final = 20.0
+"""A source gives up when it was sent the same ERROR so often in a row, for at least so long: a log that is behind, or a
+process that comes back, has caught up by then; a message that is too large never is taken."""
+
 SDK_READ_AHEAD: Final = 256
 """Messages that `feed` of the asyncio source reads before they are written: the loop has a turn in between."""
 

@@ -18,7 +18,9 @@ import trustme
 from penstock.connector.columns import Messages
 from penstock.connector.receiving import ReceivingConnection
 from penstock.errors import InvalidMessage, PenstockError, ProtocolError, TooLarge, Unavailable
+from penstock.limits import SDK_REFUSALS, SDK_REFUSED_S
 from penstock.sdk import Outgoing, SourceExtension, SourceExtensionConfig, aio, message_encoder
+from penstock.sdk.sender import Refusals
 from tests.edge.conftest import Edge
 from tests.sdk.receiver import TestReceiver
 
@@ -194,7 +196,10 @@ def test_mistakes_are_told_where_they_are_made(edge: Edge) -> None:
             source.write_many([bytes(17 << 20)])
 
 
-def test_what_penstock_never_takes_ends_the_extension_with_its_reason(edge: Edge) -> None:
+def test_what_penstock_never_takes_ends_the_extension_with_its_reason(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.sdk.sender.SDK_REFUSED_S", 0.0)
     source = SourceExtension().connect(*edge.host_port)
     source.write(b"good", partition="poisoned")
     source.write(bytes(200_000), partition="poisoned")
@@ -203,6 +208,38 @@ def test_what_penstock_never_takes_ends_the_extension_with_its_reason(edge: Edge
     with pytest.raises(ProtocolError, match="a message has at most 100000 bytes"):
         source.close()
     assert [row["payload"] for row in rows(edge, "poisoned")] == [b"good"]
+
+
+def test_what_is_refused_for_a_while_is_sent_again() -> None:
+    refusals = 4
+
+    def hear(connection: ReceivingConnection, event: object) -> None:
+        nonlocal refusals
+        if isinstance(event, Messages) and refusals:
+            refusals -= 1
+            connection.fail("the log is behind; try again")
+
+    receiver = TestReceiver(100, hear)
+    with SourceExtension().connect(*receiver.address) as source:
+        source.write(b"a", partition=1)
+        source.flush(60)
+    receiver.close()
+    assert receiver.came == [(1, 0)]
+    assert receiver.connections == 5
+
+
+def test_a_refusal_is_for_good_when_it_comes_often_enough_for_long_enough() -> None:
+    now = 0.0
+    refusals = Refusals(lambda: now)
+    often = [refusals.again("no") for _ in range(SDK_REFUSALS + 3)]
+    now += SDK_REFUSED_S
+    assert not any(often)
+    assert not refusals.again("no, because")
+    assert not refusals.again("no")
+    now += SDK_REFUSED_S
+    assert [refusals.again("no") for _ in range(SDK_REFUSALS - 1)] == [False, False, False, True]
+    refusals.over()
+    assert not refusals.again("no")
 
 
 def test_asyncio_has_the_same(edge: Edge) -> None:
