@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+import threading
 from pathlib import Path
 
 import pytest
+import trustme
 
 from penstock.connector.columns import Messages
 from penstock.connector.frames import Hello
@@ -458,3 +461,35 @@ def test_nonsense_is_answered_with_an_error_and_harms_nobody_else(sink):
         assert b"over the limit" in answer
     assert worker.round("t1", b"a")
     assert sink.delivered == [b"a"]
+
+
+def closes(sink: TwoPhaseSink) -> bool:
+    closing = threading.Thread(target=sink.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    return not closing.is_alive()
+
+
+def test_closing_waits_for_no_handshake(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.sdk.two_phase.CONNECTOR_HELLO_TIMEOUT_S", 3600)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    sink = Noting(tmp_path, tls=context)
+    with socket.create_connection(sink.listen()) as connection:
+        while not any(isinstance(one, ssl.SSLSocket) for one in list(sink._connections)):
+            connection.send(b"")
+        assert closes(sink)
+
+
+def test_closing_waits_for_nobody_who_comes_meanwhile(sink):
+    begin = sink._begin
+
+    def late(connection: socket.socket) -> None:
+        while sink._listening.fileno() >= 0:
+            pass
+        begin(connection)
+
+    sink._begin = late
+    with socket.create_connection(sink.listen()) as connection:
+        assert closes(sink)
+        assert connection.recv(1) == b""
