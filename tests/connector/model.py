@@ -38,8 +38,9 @@ from penstock.flow.decisions import Decision
 from penstock.flow.receipt import Position, Receipt
 from penstock.flow.terms import Ended, Job, Result, Vote
 from penstock.flow.transaction import Coordinator
-from penstock.sinks.connector import ConnectorSink, ConnectorTask
+from penstock.sinks.connector import ConnectorSink
 from penstock.sinks.connector_link import WorkerLink
+from penstock.sinks.connector_task import ConnectorTask
 from penstock.sinks.connector_workers import Workers
 from penstock.sinks.interface import Sink as AnySink
 from penstock.sinks.interface import SinkUnavailable, Txn
