@@ -60,7 +60,7 @@ from tests.connector.model_parts import (
 )
 
 BATCHES = 2
-TROUBLED_STEPS = 100
+TROUBLED_STEPS = 80
 MOST_STEPS = 20_000
 MOST_ATTEMPTS = 4
 TIMEOUT_S = 0.3
@@ -85,7 +85,7 @@ class World:
         self.chance = random.Random(seed)
         self.folder = folder
         self.trouble = {name: self.chance.choice(rates) for name, rates in RATES.items()}
-        names = ["a", "b"][: self.chance.choice([1, 1, 2])]
+        names = ["a", "b"][: self.chance.choice([1, 1, 1, 2])]
         self.sinks = {name: Sink(self, name) for name in names}
         self.input = {
             name: [
@@ -232,7 +232,7 @@ class World:
         self.seen["lives"] += 1
         self.process = self.driver = Process("driver")
         self.processes = [self.driver]
-        slots = self.chance.choice([1, 1, 2, 3])
+        slots = self.chance.choice([1, 1, 1, 2, 3])
         sinks: dict[str, AnySink] = {
             name: ConnectorSink(
                 Net(name, Address("model", 1), TIMEOUT_S, world=self),
