@@ -4,14 +4,18 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help setup run test services lint fast lock docs bench clean
+.PHONY: help setup run test services lint fast fuzz lock docs bench clean
+
+# Of `make fuzz`: which targets (all, if none is named), and for how long each.
+TARGETS :=
+SECONDS := 60
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
 setup: $(STAMP) ## the environment in .venv, with the `penstock` command in .venv/bin
 
-$(STAMP): requirements.lock pyproject.toml tools/setup.sh tools/java.sh
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh tools/java.sh tools/uv.sh
 	@bash tools/setup.sh
 	@touch $@
 
@@ -34,6 +38,9 @@ lint: setup ## format, lint and types only
 fast: setup ## the tests that take seconds
 	$(PYTHON) -m pytest -m 'not slow'
 
+fuzz: setup ## look for bytes that break a parser: make fuzz [TARGETS="http config"] [SECONDS=600]
+	$(PYTHON) -m tests.fuzz $(TARGETS) --seconds $(SECONDS)
+
 lock: ## resolve the dependencies anew
 	@bash tools/setup.sh lock
 
@@ -44,4 +51,4 @@ bench: setup ## measure, as ratios beside peers on this machine
 	$(PYTHON) -m bench.run
 
 clean: ## remove the environment and what tests left
-	rm -rf .venv .tools .java .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .tools .java .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz

@@ -44,13 +44,14 @@ parser = argparse.ArgumentParser()
 parser.add_argument("url")
 parser.add_argument("-d", "--data", "--data-binary")
 parser.add_argument("-H", "--header", action="append", default=[])
+parser.add_argument("-X", "--request")
 given = parser.parse_args()
 for printed, bound in json.loads(os.environ["ADDRESSES"]).items():
     given.url = given.url.replace(printed, bound)
 data = sys.stdin.buffer.read() if given.data == "@-" else given.data and given.data.encode()
 headers = dict(line.split(": ", 1) for line in given.header)
 try:
-    answer = urllib.request.urlopen(urllib.request.Request(given.url, data, headers))
+    answer = urllib.request.urlopen(urllib.request.Request(given.url, data, headers, method=given.request))
 except urllib.error.HTTPError as error:
     answer = error
 print(answer.code, answer.read().decode())

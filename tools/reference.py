@@ -1,5 +1,5 @@
 """Writes the pages of `docs/reference` that are made from the code: components, flow and
-case files, limits, commands.
+case files, limits, commands, metrics.
 
     python -m tools.reference       write them anew (`make docs`)
 """
@@ -14,12 +14,15 @@ from typing import Any
 import typer
 
 from penstock import limits
+from penstock.admin.metrics import FlowCollector
 from penstock.cli.main import build
 from penstock.config.model import ComponentOptions, FlowOptions, SystemOptions, WiringOptions
 from penstock.config.options import Options
 from penstock.config.reference import option_rows
 from penstock.config.registry import Declaration, Kind
+from penstock.edge.control import EngineStats
 from penstock.flow.components import registry
+from penstock.supervisor.totals import Snapshot
 from penstock.testing.cases import (
     CaseOptions,
     FaultOptions,
@@ -50,6 +53,7 @@ def pages() -> dict[str, str]:
         "case-file.md": _case_file(),
         "limits.md": _limits(),
         "commands.md": _commands(),
+        "metrics.md": _metrics(),
     }
 
 
@@ -159,6 +163,24 @@ def _commands() -> str:
         if rows:
             lines += [*_table(("", "default", ""), rows), ""]
     return "\n".join(lines)
+
+
+def _metrics() -> str:
+    lines = ["# Metrics", "", _MADE]
+    lines += [
+        "What `GET /metrics` of the admin API gives, in Prometheus's text format. Counters are summed over the processes and do not fall",
+        "when one is started again. Those of sinks, pieces and the flow are there while the engine runs.",
+        "",
+    ]
+    engine: EngineStats = {"lag": 0, "sinks": {}, "pieces": {}}
+    found = FlowCollector("", [], Snapshot({}, {}, {}, engine)).collect()
+    rows = []
+    for family in sorted(found, key=lambda family: family.name):
+        suffix = {"counter": "_total", "histogram": "_bucket, _sum, _count"}.get(family.type, "")
+        names = [f"`{family.name}{ending}`" for ending in suffix.split(", ")]
+        labels = ", ".join(f"`{label}`" for label in family._labelnames)  # type: ignore[attr-defined]
+        rows.append((", ".join(names), family.type, labels, family.documentation))
+    return "\n".join([*lines, *_table(("metric", "kind", "labels", "what it says"), rows)])
 
 
 def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -1,23 +1,14 @@
 #!/usr/bin/env bash
 # Makes .venv on a machine that has Python 3.11 or later, or nothing but a shell and uv's package.
-# uv is used from the PATH, or installed into .tools. Java 17+ is found, or unpacked into .java.
+# uv is used from the PATH, or installed into .tools. Java 17+ is found, installed, or unpacked
+# into .java; without one the setup fails, and says what to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'penstock: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-find_uv() {
-    if command -v uv >/dev/null; then command -v uv; return; fi
-    if [ ! -x .tools/bin/uv ]; then
-        command -v python3 >/dev/null || die "Python 3.11 or later is needed (on Debian: apt-get install python3 python3-venv)"
-        say "installing uv into .tools"
-        python3 -m venv .tools >&2 || die "python3 -m venv failed (on Debian: apt-get install python3-venv)"
-        .tools/bin/python -m pip install --quiet uv >&2
-    fi
-    echo .tools/bin/uv
-}
-
+source tools/uv.sh
 source tools/java.sh
 
 uv=$(find_uv)
@@ -31,4 +22,4 @@ say "installing the locked dependencies"
 "$uv" pip install --quiet --python .venv/bin/python --no-deps --editable .
 # Here too: where Python may not keep what it has compiled, each of the many processes would do it again.
 .venv/bin/python -m compileall -q src
-find_java
+find_java || exit 1

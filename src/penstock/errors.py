@@ -34,6 +34,10 @@ class TooLarge(InvalidMessage):
     """A message, a frame or a body is over its limit."""
 
 
+class NeedsId(InvalidMessage):
+    """The topic takes its ids from its producers, and this message came without one."""
+
+
 class ProtocolError(PenstockError):
     """The other side of a connector connection said what it must not, or what cannot be read."""
 

@@ -8,6 +8,7 @@ from enum import IntEnum
 class Guarantee(IntEnum):
     """How often a message arrives. The weakest part of a path decides for all of it."""
 
+    UNKNOWN = -1  # a plugin says nothing; whatever a flow declares, this is not enough
     BEST_EFFORT = 0  # may be lost, may be repeated
     AT_MOST_ONCE = 1
     AT_LEAST_ONCE = 2
@@ -15,3 +16,7 @@ class Guarantee(IntEnum):
 
     def __str__(self) -> str:
         return self.name.lower()
+
+
+DECLARABLE = tuple(level for level in Guarantee if level is not Guarantee.UNKNOWN)
+"""What a flow may ask for."""

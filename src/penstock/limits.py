@@ -231,6 +231,10 @@ MAX_UDP_STREAMS: Final = 100_000
 MAX_CONNECTOR_FRAME_BYTES: Final = 16 * MiB
 """(default) One frame of the connector protocol; its sender is told, and the connection closed."""
 
+MAX_CONNECTOR_FIRST_FRAME_BYTES: Final = 300 * KiB
+"""The first frame of a connection, before anyone knows who it is. A HELLO has at most 256 KiB, in four fields; whoever
+says something else is not to have memory set aside for it."""
+
 CONNECTOR_CREDITS: Final = 100_000
 """(default) Frames that an extension may send ahead of what is durable: about 20 MB of small ones."""
 
@@ -249,6 +253,17 @@ SDK_PACK_BYTES: Final = 256 * KiB
 SDK_WAITING_BYTES: Final = 32 * MiB
 """What a source of the SDK holds until it is acknowledged; past it, `write` waits."""
 
+SDK_TURN_MESSAGES: Final = 4000
+"""Messages that one stream of a source sends while others wait for their turns."""
+
+SDK_REFUSALS: Final = 5
+SDK_REFUSED_S: Final = 20.0
+"""A source gives up when it was sent the same ERROR so often in a row, for at least so long: a log that is behind, or a
+process that comes back, has caught up by then; a message that is too large never is taken."""
+
+SDK_READ_AHEAD: Final = 256
+"""Messages that `feed` of the asyncio source reads before they are written: the loop has a turn in between."""
+
 CONNECTOR_HELLO_TIMEOUT_S: Final = 10.0
 """From the connection to its HELLO: whoever says nothing holds a connection for no longer."""
 
@@ -264,6 +279,10 @@ CONNECTOR_KEEPALIVE_PROBES: Final = 3
 
 MAX_CONNECTOR_LANES: Final = 64
 """Attempts of one task at a `sink.connector` that may wait for a decision at once, each as a worker."""
+
+MAX_CONNECTOR_NAME_CHARS: Final = 180
+"""Of a worker's name. Programs name files by it, with something before and behind, and a file's name has 255 bytes;
+what is longer is cut, and ends with a digest."""
 
 CONNECTOR_LINGER_S: Final = 1.0
 """After an ERROR: how long what the other side still sends is read, so that it can read the reason."""

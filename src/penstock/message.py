@@ -198,9 +198,10 @@ def began_s(stream: str) -> int | None:
         return None
 
 
-def home_partition(peer: str, stream: str, partitions: int) -> int:
-    """Where a stream that its sender named always goes: that partition remembers its numbers."""
-    return xxh3_64_intdigest(f"{peer}/{stream}".encode()) % partitions
+def home_partition(peer: str, stream: str, homes: int) -> int:
+    """Where a stream that its sender named always goes: that partition remembers its numbers. `homes` is
+    the topic's (`Log.homes`), and not the number of its partitions, which may have grown."""
+    return xxh3_64_intdigest(f"{peer}/{stream}".encode()) % homes
 
 
 def check_sender_stream(name: str) -> str:

@@ -99,7 +99,19 @@ def test_creating_the_same_again_changes_nothing_and_another_is_a_conflict(flow:
     status, problem = create(flow, "twice", partitions=1)
     assert (status, problem["status"]) == (409, 409)
     assert "may only grow" in problem["detail"]
-    assert create(flow, "twice", partitions=4, compression="lz4")[0] == 409
+    status, problem = create(flow, "twice", ids="producer")
+    assert (status, problem["status"]) == (409, 409)
+    assert create(flow, "twice")[0] == 200
+
+
+def test_settings_of_a_topic_change_and_those_not_given_stay(flow: Run) -> None:
+    assert create(flow, "kept", partitions=2, retention={"age_s": 60.0})[0] == 201
+    status, changed = create(flow, "kept", compression="lz4", segment_age_s=60.0)
+    assert status == 201
+    config = changed["config"]
+    assert (config["partitions"], config["compression"], config["segment_age_s"]) == (2, "lz4", 60)
+    assert config["retention"] == {"age_s": 60.0, "size_bytes": None}
+    assert create(flow, "kept", retention={})[1]["config"]["retention"]["age_s"] is None
 
 
 def test_a_topic_that_is_written_is_not_deleted(flow: Run) -> None:

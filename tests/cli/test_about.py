@@ -79,3 +79,13 @@ def test_version(here: Callable[..., Result]) -> None:
     assert here("--version") == Result(0, f"penstock {version}\n", "")
     assert here("version", "now").code == 2
     assert here("versoin").code == 2
+
+
+@pytest.mark.parametrize("group", [[], ["config"], ["topics"], ["deadletter"]])
+def test_a_command_alone_shows_its_help_and_nothing_else(
+    here: Callable[..., Result], group: list[str]
+) -> None:
+    done = here(*group)
+    assert done.code == 2
+    assert " ".join(["Usage: penstock", *group]) in done.out
+    assert done.err == ""

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.log import SCHEMA, TopicConfig, TopicName
 from penstock.log.embedded import EmbeddedLog
-from tests.cli.commands import penstock
+from tests.cli.commands import Terminal, penstock
 from tests.cli.conftest import ORDERS
 from tests.supervisor.running import ONE_RECEIVER, Run
 
@@ -74,3 +74,35 @@ def test_messages_can_be_sent_beside_a_running_flow(tmp_path: Path) -> None:
     log = EmbeddedLog(tmp_path / ".penstock")
     expected = [b"from the web", b"a", b"b", b"from the web again"]
     assert stored(log, TopicName.parse("orders.web")) == expected
+
+
+def test_a_file_is_sent_by_lines(topic: EmbeddedLog, tmp_path: Path) -> None:
+    lines = [b"line %d" % number for number in range(50_000)]
+    lines[7] = b""  # an empty line is no message
+    (tmp_path / "many").write_bytes(b"\n".join(lines))  # the last one has no end
+    sent = penstock("send", "orders", "--file", "many", "--stream", "s", cwd=tmp_path)
+    count = len(stored(topic))
+    assert (sent.code, sent.err) == (0, "")
+    assert sent.out == f"stored {count:,} messages in orders, partition 0, from offset 0\n"
+    assert [line for line in stored(topic) if line] == [line for line in lines if line]
+    again = penstock("send", "orders", "--file", "many", "--stream", "s", cwd=tmp_path)
+    assert f"{count:,} were there already" in again.out
+    assert len(stored(topic)) == count
+    missing = penstock("send", "orders", "--file", "nowhere", cwd=tmp_path)
+    assert (missing.code, missing.err) == (3, "penstock: there is no file nowhere\n")
+
+
+def test_a_person_who_sends_sees_how_far_it_is(topic: EmbeddedLog, tmp_path: Path) -> None:
+    (tmp_path / "many").write_bytes(b"x" * 99 + b"\n" + b"y" * 99 + b"\n")
+    with Terminal("send", "orders", "--file", "many", cwd=tmp_path, width=140) as terminal:
+        assert terminal.finish() == 0
+        assert "many" in terminal.text, "the file is named"
+        assert "2 messages" in terminal.text
+        assert "200/200 bytes" in terminal.text
+        assert "stored 2 messages in orders, partition 0, from offset 0" in terminal.text
+    with Terminal("send", "orders", cwd=tmp_path, width=140) as terminal:
+        terminal.wait_for("reading messages, one a line; Ctrl-D ends")
+        terminal.type("typed\n\x04")
+        assert terminal.finish() == 0
+        assert "1 message" in terminal.text
+    assert stored(topic)[-1] == b"typed"

@@ -33,10 +33,27 @@ def test_creating_again_changes_nothing_and_partitions_grow(tmp_path: Path) -> N
     again = penstock("topics", "create", "a", cwd=tmp_path)
     assert (again.code, again.out) == (0, "topic a was there already\n")
     grown = penstock("topics", "create", "a", "-p", "2", cwd=tmp_path)
-    assert (grown.code, grown.out) == (0, "topic a grew from 1 to 2 partitions\n")
+    assert (grown.code, grown.out) == (0, "changed topic a: partitions 1 → 2\n")
+    assert penstock("topics", "create", "a", cwd=tmp_path).out == "topic a was there already\n"
     shrunk = penstock("topics", "create", "a", "-p", "1", cwd=tmp_path)
     assert shrunk.code == 4
     assert "may only grow" in shrunk.err
+
+
+def test_settings_of_a_topic_change_and_those_not_given_stay(tmp_path: Path) -> None:
+    def create(*arguments: str) -> TopicConfig:
+        made = penstock("topics", "create", "a", *arguments, cwd=tmp_path)
+        assert (made.code, made.err) == (0, "")
+        return EmbeddedLog(tmp_path / ".penstock").config(TopicName("default", "a"))
+
+    assert create("--keep", "7d", "-p", "2").retention == Retention(7 * 86_400.0)
+    assert create("--keep-bytes", "1GiB").retention == Retention(7 * 86_400.0, 2**30)
+    assert create("--compression", "lz4").partitions == 2
+    config = create("--keep", "kept", "--segment-age", "1m")
+    assert config == TopicConfig(2, "log", "lz4", Retention(None, 2**30), segment_age_s=60.0)
+    refused = penstock("topics", "create", "a", "--ids", "producer", cwd=tmp_path)
+    assert refused.code != 0
+    assert "ids" in refused.err or "partition" in refused.err
 
 
 def test_topics_are_listed_as_tabbed_lines_in_a_pipe(orders: EmbeddedLog, tmp_path: Path) -> None:

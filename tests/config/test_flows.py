@@ -11,7 +11,7 @@ from penstock.config.guarantees import path_guarantees
 from penstock.config.registry import Kind
 from penstock.flow.components import registry
 from penstock.guarantee import Guarantee
-from tests.config.files import OUT, TINY, WEB, flow_of, look_at
+from tests.config.files import OUT, TINY, WEB, flow_of, look_at, only_problem
 
 EXAMPLES = sorted(
     path
@@ -254,6 +254,34 @@ def test_guarantees_name_the_weakest_part_of_each_path():
         ("dgram", "out"): (Guarantee.AT_MOST_ONCE, "dgram"),
         ("dgram", "far"): (Guarantee.AT_MOST_ONCE, "dgram"),
     }
+
+
+def test_a_plugin_s_promise_is_unknown_wherever_it_stands():
+    own = "{plugin: mine, constructor: New}"
+    text = (
+        f"components: {{web: {WEB}, own: {own}, out: {OUT}, last: {own}, first: {own}}}\n"
+        "pipeline: {web: {links: [own, last]}, own: {connect: out}, first: {connect: out}}\n"
+    )
+    flow = flow_of(text)
+    found = {
+        (one.source, one.sink): (str(one.guarantee), one.limited_by)
+        for one in path_guarantees(flow.components, flow.edges)
+    }
+    assert found == {
+        ("web", "out"): ("unknown", "own"),
+        ("web", "last"): ("unknown", "last"),
+        ("first", "out"): ("unknown", "first"),
+    }
+
+
+@pytest.mark.parametrize("declared", ["best_effort", "exactly_once"])
+def test_no_guarantee_can_be_declared_over_a_plugin(declared):
+    text = (
+        f"guarantee: «{declared}\ncomponents: {{web: {WEB}, own: {{plugin: mine, constructor: New}}}}\n"
+        "pipeline: {web: {connect: own}}\n"
+    )
+    problem = only_problem(text)
+    assert f"web → own is unknown, not {declared}: `own` limits it" in problem.message
 
 
 def test_load_raises_every_problem(tmp_path):

@@ -405,6 +405,27 @@ OTHERS = {
         "guarantee: «exactly_once\n" + TINY,
         "web → out is at_least_once, not exactly_once: `out` limits it",
     ),
+    "a receiver that has no ids for a topic that goes by them": (
+        flow(
+            f"  web: {WEB}\n  «u: {{module: receiver.udp, topic: ids, params: {{bind: 7073}}}}\n"
+            f"  out: {OUT}",
+            "  web: {connect: out}\n  u: {connect: out}",
+            "topics: {ids: {ids: producer}, orders.web: {ids: producer}}",
+        ),
+        "`u`: the topic `ids` has `ids: producer`, and receiver.udp cannot give",
+    ),
+    "a sink that has no ids for a topic that goes by them": (
+        flow(
+            f"  web: {WEB}\n  «out: {{module: sink.topic, params: {{topic: ids}}}}",
+            "  web: {connect: out}",
+            "topics: {ids: {ids: producer}}",
+        ),
+        "sink.topic cannot give a message the id",
+    ),
+    "dead letters that have no ids": (
+        "dead_letter: «ids\n" + TINY + "topics: {ids: {ids: producer}}\n",
+        "dead letters cannot go to `ids`",
+    ),
     "producer ids on several partitions": (
         TINY + "topics:\n  «t: {ids: producer, partitions: 2}\n",
         "`ids: producer` needs `partitions: 1`",
@@ -438,6 +459,37 @@ def test_problems_past_the_limit_are_counted():
 def test_too_many_components_are_refused():
     many = "".join(f"  c{number}: {OUT}\n" for number in range(MAX_COMPONENTS + 1))
     assert f"at most {MAX_COMPONENTS}" in only_problem("components:\n" + many).message
+
+
+def test_a_misspelt_interceptor_is_one_mistake():
+    """It may be the one that cuts the stream."""
+    text = flow(
+        "  tcp:\n    module: receiver.tcp\n    interceptors: [«linse]\n    params: {bind: 7072}\n"
+        f"  out: {OUT}",
+        "  tcp: {connect: out}",
+    )
+    assert "no interceptor `linse`" in only_problem(text).message
+
+
+@pytest.mark.parametrize(
+    ("module", "bind", "expected"),
+    [
+        ("receiver.udp", "http://:7071", "udp"),
+        ("receiver.udp", "tcp://:7071", "udp"),
+        ("receiver.tcp", "udp://:7071", "tcp"),
+        ("receiver.tcp", "https://:7071", "tcp"),
+        ("receiver.http", "udp://:7071", "tcp or http or https"),
+        ("receiver.connector", "http://:7071", "tcp"),
+    ],
+)
+def test_an_address_has_the_scheme_of_its_component(module, bind, expected):
+    text = flow(
+        f"  in: {{module: {module}, params: {{bind: «'{bind}'}}}}\n  out: {OUT}",
+        "  in: {connect: out}",
+    )
+    assert f"does not fit here; expected {expected}" in only_problem(text).message
+    right = text.replace("«", "").replace(bind, f"{expected.split()[0]}://:7071")
+    assert look_at(right).flow is not None
 
 
 def test_a_stream_without_an_interceptor_that_cuts_it_is_a_warning():

@@ -37,7 +37,7 @@ from penstock.connector.two_phase import (
 from penstock.connector.worker import Worker
 from penstock.connector.working import WorkingConnection
 from penstock.errors import ProtocolError
-from penstock.limits import MAX_CONNECTOR_STREAMS
+from penstock.limits import MAX_CONNECTOR_FIRST_FRAME_BYTES, MAX_CONNECTOR_STREAMS
 from tests.connector.conversations import (
     HELLO,
     MESSAGE,
@@ -278,6 +278,19 @@ def test_data_that_queued_are_copied():
     buffer[:] = bytes(len(buffer))
     (failed,) = list(other.approve())
     assert "stream 1 is start" in failed.reason
+
+
+@pytest.mark.parametrize("make", [ReceivingConnection, SinkingConnection])
+def test_whoever_has_not_said_hello_is_given_little_room(make):
+    over = (MAX_CONNECTOR_FIRST_FRAME_BYTES + 1).to_bytes(4, "big")
+    [failed] = heard(make(version="v", cookie=""), over + b"\0")
+    assert f"over the limit of {MAX_CONNECTOR_FIRST_FRAME_BYTES}" in failed.reason
+    longest = "x" * 65_535
+    greeted = make(version=longest, cookie=longest)
+    large = encode(Message(1, 0, 0, None, bytes(MAX_CONNECTOR_FIRST_FRAME_BYTES)))
+    hello = Hello(longest, longest, longest, longest)
+    assert heard(greeted, encode(hello) + large[:1000])[0] == hello
+    assert not greeted.closing
 
 
 def test_the_queue_before_approval_has_a_limit():

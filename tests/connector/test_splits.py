@@ -178,7 +178,8 @@ class Working(Party):
             worker.tell(event.transaction, event.commit)
         elif worker.ready and self.rounds < 2:
             self.rounds += 1
-            worker.prepare(f"t{self.rounds}", 0, 2, [data(1, [b"a", b"b"])])
+            worker.connection.data(data(1, [b"a", b"b"]))
+            worker.connection.phase1(f"t{self.rounds}", 0, 2)
 
     @staticmethod
     def script(payloads: list[bytes]) -> bytes:

@@ -31,7 +31,7 @@ class Edge:
         self.log = EmbeddedLog(data_dir)
         self.topic = TopicName.parse("t")
         process, processes = more.pop("process", 0), more.pop("processes", 1)
-        if process == 0:
+        if process == 0 and not more.pop("made", False):
             self.log.create(self.topic, TopicConfig(partitions=processes))
         stages = more.pop("interceptors", [])
         receiver = ReceiverPlan("in", module, options, stages, "t", processes)

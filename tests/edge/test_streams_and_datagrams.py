@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.edge.conftest import Edge
+from tests.supervisor.running import eventually
 
 Start = Callable[..., Edge]
 LINES = [("lines", {})]
@@ -40,6 +41,7 @@ def test_tcp_answers_each_message_where_it_is_asked_to(edge: Start) -> None:
         first, second = answers.readline().split(), answers.readline().split()
         assert first[0] == second[0] == b"new"
         assert (first[1][-2:], second[1][-2:]) == (b"/0", b"/1")
+        assert tcp.stats()["peers"]["in"]["send"] == 2, "what goes back is counted"
         assert tcp.payloads() == [b"a", b"b"]
 
 
@@ -175,3 +177,79 @@ def test_messages_half_received_are_limited_over_all_connections(
             assert whole.makefile("rb").readline().startswith(b"new ")
     assert receiver.stop() == 0
     assert "too much is half received; see max_inflight_bytes" in receiver.log_path.read_text()
+
+
+# --- Limits of connections ---------------------------------------------------------------------
+
+STREAMS = ["receiver.tcp", "receiver.unix"]
+
+
+class Limited:
+    """A receiver of either kind with a limit, and connections to it."""
+
+    def __init__(self, edge: Start, module: str, folder: Path, **limits: object) -> None:
+        self.path = str(folder / "s")
+        where = {"bind": "127.0.0.1:0"} if module == "receiver.tcp" else {"path": self.path}
+        self.edge = edge(module, {**where, "reply": "status", **limits}, interceptors=LINES)
+        self.is_tcp = module == "receiver.tcp"
+
+    def connect(self) -> socket.socket:
+        if self.is_tcp:
+            return self.edge.connect()
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(30)
+        sock.connect(self.path)
+        return sock
+
+    @property
+    def counters(self) -> dict[str, int]:
+        found: dict[str, int] = self.edge.stats()["peers"]["in"]
+        return found
+
+
+def told(sock: socket.socket, line: bytes) -> bytes:
+    """What is answered to a line; nothing, if the connection is gone."""
+    with contextlib.suppress(OSError):
+        sock.sendall(line)
+    with contextlib.suppress(OSError), sock.makefile("rb") as answers:
+        return answers.readline()
+    return b""
+
+
+@pytest.mark.parametrize("module", STREAMS)
+def test_one_connection_too_many_is_told_so_and_the_others_go_on(
+    edge: Start, tmp_path: Path, module: str
+) -> None:
+    receiver = Limited(edge, module, tmp_path, max_connections=2)
+    with receiver.connect() as one, receiver.connect() as other:
+        for sock in (one, other):
+            assert told(sock, b"x\n").startswith(b"new ")
+        with receiver.connect() as third:
+            assert told(third, b"") == b"error too many connections\n"
+            assert third.recv(1) == b"", "and it is closed"
+        assert told(one, b"y\n").startswith(b"new ")
+        assert (receiver.counters["connections"], receiver.counters["refused"]) == (2, 1)
+        one.close()
+        eventually(lambda: receiver.counters["connections"] == 1, "the place is free again")
+        with receiver.connect() as another:
+            assert told(another, b"z\n").startswith(b"new ")
+    assert receiver.edge.payloads() == [b"x", b"x", b"y", b"z"]
+
+
+@pytest.mark.parametrize("module", STREAMS)
+def test_a_silent_connection_is_closed_and_one_that_talks_is_not(
+    edge: Start, tmp_path: Path, module: str
+) -> None:
+    receiver = Limited(edge, module, tmp_path, idle_timeout_s=1.5)
+    with receiver.connect() as silent, receiver.connect() as talking:
+        silent.sendall(b"half a li")
+        answers: list[bytes] = []
+        reader = threading.Thread(target=lambda: answers.extend(silent.makefile("rb")))
+        reader.start()
+        while reader.is_alive():
+            assert told(talking, b"x\n").startswith(b"new ")
+            reader.join(0.2)
+        assert answers == [b"error idle for too long\n"]
+        assert told(talking, b"y\n").startswith(b"new ")
+        assert receiver.counters["connections"] == 1
+    assert b"half a li" not in receiver.edge.payloads()

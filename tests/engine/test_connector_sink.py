@@ -1,7 +1,12 @@
-"""A flow on Spark with a program at its end: either is killed, and the program has every message once, in order."""
+"""A flow on Spark with a program at its end, and a network between: whatever is killed or cut, the program has every message
+once, in order. A seed replays the loop: PENSTOCK_SEED=… pytest tests/engine/test_connector_sink.py
+"""
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +17,8 @@ import pytest
 from penstock import faults
 from penstock.flow.receipts import Receipts
 from tests.engine.flows import STARTS_S, once_and_in_order, wait_settled, write_flow
-from tests.engine.test_drill import Senders
-from tests.sinks.connector_drill import Running, run_program, visible
+from tests.engine.test_drill import Senders, living
+from tests.sinks.connector_drill import Running, run_network, run_program, visible
 from tests.sinks.programs import free_port
 from tests.supervisor.running import Run, clean_environment
 
@@ -71,3 +76,60 @@ def test_program_and_engine_are_killed_and_every_message_is_there_once(tmp_path:
             assert Receipts(data).counts() == {}
     finally:
         program.kill()
+
+
+TROUBLES = ["engine", "engine", "program", "program", "cut", "network"]
+"""The engine not more often: Spark takes seconds to start."""
+
+
+def test_engine_program_and_network_are_killed_in_a_loop_and_every_message_is_there_once(
+    tmp_path: Path,
+) -> None:
+    seed = int(os.environ.get("PENSTOCK_SEED", time.time_ns() % 1_000_000))
+    print(f"PENSTOCK_SEED={seed} replays this")
+    chance = random.Random(seed)
+    near, far = free_port(), free_port()
+    flow, data = write_flow(tmp_path, FLOW.replace("PORT", str(near))), tmp_path / "data"
+    folder = tmp_path / "program"
+    program = Running(lambda: run_program(folder, far))
+    network = Running(lambda: run_network(near, far))
+    try:
+        with Run(flow, "--data-dir", str(data), engine=True) as run:
+            run.wait_ready()
+            senders = Senders(run)
+            try:
+                for trouble in chance.sample(TROUBLES, len(TROUBLES)):
+                    # Messages come through again, so that the next trouble meets a flow at work.
+                    before = count(folder)
+                    wait_until(lambda before=before: count(folder) > before)  # type: ignore[misc]
+                    time.sleep(chance.uniform(0, 1))
+                    match trouble:
+                        case "engine":
+                            os.kill(living(run, "engine"), signal.SIGKILL)
+                        case "program":
+                            program.kill()
+                            time.sleep(chance.uniform(0, 1))
+                            program.start()
+                        case "cut":
+                            os.kill(network.pid, signal.SIGUSR1)
+                        case "network":
+                            network.kill()
+                            time.sleep(chance.uniform(0, 1))
+                            network.start()
+            finally:
+                senders.stop()
+            wait_settled(data)
+            found = [payload.decode() for payload in visible(folder)]
+            once_and_in_order(found, senders.sent)
+            assert Receipts(data).counts() == {}
+            assert run.processes()["engine"]["restarts"] == TROUBLES.count("engine")
+            assert not list(folder.glob("*.staged"))
+    finally:
+        program.kill()
+        network.kill()
+
+
+def count(folder: Path) -> int:
+    """Rounds that were committed. Not `visible`: one may be about to be."""
+    path = folder / "order"
+    return len(path.read_text().splitlines()) if path.exists() else 0

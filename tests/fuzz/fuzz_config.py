@@ -1,4 +1,4 @@
-"""Fuzzes the flow file: `python tests/fuzz/fuzz_config.py [-max_total_time=60] [CORPUS]`.
+"""A fuzz target: the flow file.
 
 What must hold for any bytes whatever:
 
@@ -11,7 +11,6 @@ What must hold for any bytes whatever:
 from __future__ import annotations
 
 import contextlib
-import sys
 import tempfile
 from pathlib import Path
 
@@ -60,11 +59,3 @@ def _check_problems(loaded: Loaded, data: bytes) -> None:
         assert len(text) <= MAX_MESSAGE_CHARS
         assert "\n" not in text
         assert 0 <= problem.line <= lines
-
-
-if __name__ == "__main__":
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, TestOneInput)
-    atheris.Fuzz()

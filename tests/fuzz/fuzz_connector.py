@@ -2,13 +2,9 @@
 
 Whatever arrives: events or one reason why not, the same however the bytes are split, and never more
 held than one frame. What decodes encodes back to the same bytes. No bytes make a connection raise.
-
-Run it for as long as you like: python -m tests.fuzz.fuzz_connector -max_total_time=60
 """
 
 from __future__ import annotations
-
-import sys
 
 from penstock.connector import frames, two_phase
 from penstock.connector.columns import Messages
@@ -96,15 +92,3 @@ def _answer(connection: Connection, event: object) -> None:
             connection.grant(event.stream_id, 0)
     if isinstance(event, Failed):
         assert connection.closing
-
-
-def main() -> None:
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, TestOneInput)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Fuzzes the interceptors: `python tests/fuzz/fuzz_framing.py [-max_total_time=60] [CORPUS]`.
+"""A fuzz target: the interceptors.
 
 The first bytes of an input choose a chain, whether the input is framed, and where the stream is cut;
 the rest is the stream. What must hold for any bytes whatever:
@@ -12,7 +12,6 @@ the rest is the stream. What must hold for any bytes whatever:
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from penstock.errors import InvalidMessage
@@ -133,15 +132,3 @@ def _check_framed(specs: list[tuple[str, dict[str, Any]]], message: bytes) -> No
             assert _checked(back.feed(sent)) == [piece], (specs, piece, sent)
         except InvalidMessage as error:
             raise AssertionError((specs, piece, sent, str(error))) from error
-
-
-def main() -> None:
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, TestOneInput)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Fuzzes the HTTP receiver: `python tests/fuzz/fuzz_http.py [-max_total_time=60] [CORPUS]`.
+"""A fuzz target: the HTTP receiver.
 
 The first bytes of an input choose the receiver's options, when the disk answers and where the bytes are cut;
 the rest is what a client sends. What must hold for any bytes whatever:
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 
 from tests.fuzz.http_door import Door, Seen, cut
 
@@ -55,15 +54,3 @@ def check(seen: Seen) -> None:
             told = json.loads(body)
             accepted += told.get("count", 1)
     assert accepted == len(seen.stored), (accepted, seen.stored)
-
-
-def main() -> None:
-    import atheris
-
-    atheris.instrument_all()
-    atheris.Setup(sys.argv, TestOneInput)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()

@@ -77,6 +77,9 @@ def mutated(rng: random.Random) -> bytes:
     return bytes(data)
 
 
+sample = mutated
+
+
 def test_the_corpus_itself_holds():
     for data in CORPUS:
         TestOneInput(data)

@@ -32,6 +32,10 @@ def stream(rng: random.Random) -> bytes:
     return data
 
 
+def sample(rng: random.Random) -> bytes:
+    return rng.randbytes(3) + stream(rng)
+
+
 @pytest.mark.parametrize("target", range(4))
 def test_any_bytes_give_events_or_one_reason(target):
     rng = random.Random(target)

@@ -54,6 +54,10 @@ def stream(rng: random.Random) -> bytes:
     return data
 
 
+def sample(rng: random.Random) -> bytes:
+    return rng.randbytes(4) + stream(rng)
+
+
 @pytest.mark.parametrize("chosen", range(len(CHAINS)))
 def test_any_bytes_give_payloads_or_invalid_message(chosen):
     rng = random.Random(chosen)

@@ -99,6 +99,11 @@ def make_request(choose: Callable[[list[bytes]], bytes], number: Callable[[int],
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
+def sample(rng: random.Random) -> bytes:
+    requests = (make_request(rng.choice, rng.randrange) for _ in range(1 + rng.randrange(4)))
+    return rng.randbytes(4) + b"".join(requests)
+
+
 @st.composite
 def conversations(draw: st.DrawFn) -> bytes:
     """Requests one after another, and sometimes a byte that does not belong."""

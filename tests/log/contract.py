@@ -12,15 +12,17 @@ from penstock.errors import (
     LogClosed,
     LogError,
     LogLocked,
+    NeedsId,
     NoSuchTopic,
     OutOfOrder,
     PenstockError,
     TopicExists,
 )
-from penstock.log import SCHEMA, Appended, Log, Reader, TopicConfig, TopicName, Writer
+from penstock.log import SCHEMA, Appended, Log, Reader, Retention, TopicConfig, TopicName, Writer
 from penstock.message import Batch, Source
 
 TOPIC = TopicName.parse("orders.web")
+NUMBERED = TopicName.parse("orders.ids")
 
 
 def batch(*payloads: bytes, stream: str = "~c", seq: int = 0, **more: object) -> Batch:
@@ -94,10 +96,40 @@ class LogContract:
             log.create(TOPIC, TopicConfig(partitions=1))
         assert len(log.describe(TOPIC).partitions) == 3
 
-    def test_other_settings_are_refused_with_the_difference(self, log: Log) -> None:
-        log.create(TOPIC, TopicConfig())
-        with pytest.raises(TopicExists, match="compression is none, not zstd"):
-            log.create(TOPIC, TopicConfig(compression="zstd"))
+    def test_settings_change_and_stay_so(self, log: Log, writer: Writer) -> None:
+        writer.append([batch(b"a")])
+        changed = TopicConfig(
+            partitions=2,
+            compression="zstd",
+            retention=Retention(3600.0, 1 << 30),
+            segment_bytes=1 << 26,
+            segment_age_s=60.0,
+        )
+        assert log.create(TOPIC, changed)
+        assert not log.create(TOPIC, changed)
+        assert log.config(TOPIC) == changed
+        assert log.create(TOPIC, TopicConfig(partitions=2))
+        assert log.config(TOPIC).retention == Retention()
+        again = self.reopen(log, writer)
+        assert again.append([batch(b"b")]) == [Appended(1, 1)]
+        again.close()
+
+    def test_ids_never_change(self, log: Log) -> None:
+        log.create(TOPIC, TopicConfig(compression="lz4"))
+        with pytest.raises(TopicExists, match="cannot become `ids: producer`"):
+            log.create(TOPIC, TopicConfig(ids="producer"))
+        log.create(NUMBERED, TopicConfig(ids="producer"))
+        with pytest.raises(TopicExists, match="cannot become `ids: log`"):
+            log.create(NUMBERED, TopicConfig())
+        with pytest.raises(TopicExists, match="exactly one partition"):
+            log.create(NUMBERED, TopicConfig(ids="producer", partitions=2))
+        assert log.config(NUMBERED) == TopicConfig(ids="producer")
+
+    def test_named_streams_stay_where_they_are_when_a_topic_grows(self, log: Log) -> None:
+        log.create(TOPIC, TopicConfig(partitions=2))
+        assert log.homes(TOPIC) == 2
+        log.create(TOPIC, TopicConfig(partitions=5))
+        assert log.homes(TOPIC) == 2
 
     def test_a_topic_that_does_not_exist_is_named(self, log: Log) -> None:
         with pytest.raises(NoSuchTopic, match="no topic nope"):
@@ -410,7 +442,7 @@ class LogContract:
         assert [type(error) for error in waiter.errors.values()] == [LogClosed] * 4
         assert log.reader(TOPIC, 0).end() == 0
 
-    def test_a_topic_with_producer_ids_drops_single_messages_it_has(self, log: Log) -> None:
+    def test_a_topic_with_producer_ids_refuses_messages_without(self, log: Log) -> None:
         log.create(TOPIC, TopicConfig(ids="producer"))
         writer, waiter = log.writer(TOPIC, 0), _Waiter()
 
@@ -422,8 +454,17 @@ class LogContract:
             writer.close()
 
         asyncio.run(go())
-        assert waiter.stored_at == {0: 0, 1: 1, 2: 2}
-        assert payloads(log.reader(TOPIC, 0)) == [b"0", b"1", b"2"]
+        assert waiter.stored_at == {}
+        assert {seq: type(error) for seq, error in waiter.errors.items()} == dict.fromkeys(
+            (0, 1, 2), NeedsId
+        )
+        again = log.writer(TOPIC, 0)
+        for stream in ("~c", "~d", "key:1", "key:2"):
+            with pytest.raises(NeedsId):
+                again.append([batch(b"x", stream=stream)])
+        assert again.append([batch(b"0", stream="s")]) == [Appended(0, 1)]
+        again.close()
+        assert payloads(log.reader(TOPIC, 0)) == [b"0"]
 
     # --- Group commit ---
 

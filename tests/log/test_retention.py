@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from pathlib import Path
 
@@ -170,3 +171,36 @@ def test_everything_stays_where_it_cannot_be_read_how_far_that_is(tmp_path: Path
     log.trim(TOPIC, 0, 2)
     log.maintain(TOPIC)
     assert payloads(log.reader(TOPIC, 0)) == [b"2"]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_partition_keeps_no_more_than_its_size_and_a_segment(
+    tmp_path: Path, compression: str
+) -> None:
+    """Whole segments go, oldest first, and no more of them than the bound asks for."""
+    segment_bytes, bound = 64 * 1024, 300 * 1024
+    log = EmbeddedLog(tmp_path)
+    config = TopicConfig(
+        compression=compression,  # type: ignore[arg-type]
+        retention=Retention(size_bytes=bound),
+        segment_bytes=segment_bytes,
+    )
+    log.create(TOPIC, config)
+    rng = random.Random(7)
+    writer = log.writer(TOPIC, 0)
+    for turn in range(40):
+        for number in range(16):
+            payload = b"%d:" % (16 * turn + number) + rng.randbytes(2000)
+            writer.append([batch(payload, seq=16 * turn + number)])
+        log.maintain(TOPIC)
+        [partition] = log.describe(TOPIC).partitions
+        # The active segment cannot go, and may be up to a group larger than a segment.
+        assert partition.size_bytes <= bound + 2 * segment_bytes
+        if turn > 15:
+            assert partition.size_bytes > bound - 2 * segment_bytes, "and not much less"
+            assert partition.segments > 3
+    writer.close()
+    reader = log.reader(TOPIC, 0)
+    numbers = [int(payload.partition(b":")[0]) for payload in payloads(reader)]
+    assert numbers == list(range(reader.begin(), 640)), "the newest, without a gap"
+    assert not reader.corrupt

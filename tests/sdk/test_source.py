@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import ssl
@@ -14,9 +15,14 @@ from typing import Any
 import pytest
 import trustme
 
+from penstock.connector.columns import Messages
+from penstock.connector.receiving import ReceivingConnection
 from penstock.errors import InvalidMessage, PenstockError, ProtocolError, TooLarge, Unavailable
+from penstock.limits import SDK_REFUSALS, SDK_REFUSED_S
 from penstock.sdk import Outgoing, SourceExtension, SourceExtensionConfig, aio, message_encoder
+from penstock.sdk.sender import Refusals
 from tests.edge.conftest import Edge
+from tests.sdk.receiver import TestReceiver
 
 
 def free_port() -> int:
@@ -107,6 +113,31 @@ def test_a_stream_that_another_program_holds_is_waited_for(edge: Edge) -> None:
     assert [row["payload"] for row in rows(edge, "held")] == [b"first", b"second"]
 
 
+def test_streams_share_the_credits_however_busy_one_is() -> None:
+    written = threading.Event()
+
+    def hear(connection: ReceivingConnection, event: object) -> None:
+        if isinstance(event, Messages):
+            written.wait(60)
+
+    receiver = TestReceiver(100, hear)
+    source = SourceExtension().connect(*receiver.address)
+    for partition in (1, 2, 3):
+        source.point_of_reference(partition)
+    source.write_many([b""] * 100_000, 1)
+    for partition in (2, 3):
+        source.write_many([b""] * 2000, partition)
+    written.set()
+    source.flush(60)
+    source.abort()
+    receiver.close()
+    came = [stream for stream, _ in receiver.came]
+    for partition in (2, 3):
+        end = len(came) - came[::-1].index(partition)
+        assert came[:end].count(1) < 10_000
+    assert [number for stream, number in receiver.came if stream == 1] == list(range(100_000))
+
+
 def test_a_stream_may_be_opened_by_several_writers_at_once(edge: Edge) -> None:
     with SourceExtension().connect(*edge.host_port) as source:
         ready = threading.Barrier(4)
@@ -165,7 +196,10 @@ def test_mistakes_are_told_where_they_are_made(edge: Edge) -> None:
             source.write_many([bytes(17 << 20)])
 
 
-def test_what_penstock_never_takes_ends_the_extension_with_its_reason(edge: Edge) -> None:
+def test_what_penstock_never_takes_ends_the_extension_with_its_reason(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.sdk.sender.SDK_REFUSED_S", 0.0)
     source = SourceExtension().connect(*edge.host_port)
     source.write(b"good", partition="poisoned")
     source.write(bytes(200_000), partition="poisoned")
@@ -174,6 +208,38 @@ def test_what_penstock_never_takes_ends_the_extension_with_its_reason(edge: Edge
     with pytest.raises(ProtocolError, match="a message has at most 100000 bytes"):
         source.close()
     assert [row["payload"] for row in rows(edge, "poisoned")] == [b"good"]
+
+
+def test_what_is_refused_for_a_while_is_sent_again() -> None:
+    refusals = 4
+
+    def hear(connection: ReceivingConnection, event: object) -> None:
+        nonlocal refusals
+        if isinstance(event, Messages) and refusals:
+            refusals -= 1
+            connection.fail("the log is behind; try again")
+
+    receiver = TestReceiver(100, hear)
+    with SourceExtension().connect(*receiver.address) as source:
+        source.write(b"a", partition=1)
+        source.flush(60)
+    receiver.close()
+    assert receiver.came == [(1, 0)]
+    assert receiver.connections == 5
+
+
+def test_a_refusal_is_for_good_when_it_comes_often_enough_for_long_enough() -> None:
+    now = 0.0
+    refusals = Refusals(lambda: now)
+    often = [refusals.again("no") for _ in range(SDK_REFUSALS + 3)]
+    now += SDK_REFUSED_S
+    assert not any(often)
+    assert not refusals.again("no, because")
+    assert not refusals.again("no")
+    now += SDK_REFUSED_S
+    assert [refusals.again("no") for _ in range(SDK_REFUSALS - 1)] == [False, False, False, True]
+    refusals.over()
+    assert not refusals.again("no")
 
 
 def test_asyncio_has_the_same(edge: Edge) -> None:
@@ -192,6 +258,60 @@ def test_asyncio_has_the_same(edge: Edge) -> None:
 
     asyncio.run(program())
     assert [row["payload"] for row in rows(edge, "async")] == [b"%d" % n for n in range(1000)]
+
+
+def test_asyncio_goes_on_while_a_source_is_fed(edge: Edge) -> None:
+    """Whether the source waits or never does: other tasks have their turns, and what it gave is sent meanwhile."""
+
+    class Slow:
+        def reset(self, point_of_reference: int | None) -> None: ...
+
+        def __iter__(self) -> Iterator[tuple[int, bytes]]:
+            yield 0, b"first"
+            assert stored.wait(60), "the loop stands still"
+            yield 1, b"second"
+
+    class Endless:
+        def reset(self, point_of_reference: int | None) -> None: ...
+
+        def __iter__(self) -> Iterator[tuple[int, bytes]]:
+            yield from ((number, b"") for number in itertools.takewhile(go_on, itertools.count()))
+
+    stored, enough = threading.Event(), False
+
+    def go_on(number: int) -> bool:
+        return not enough and number < 3_000_000
+
+    async def program() -> None:
+        nonlocal enough
+        async with await aio.SourceExtension().connect(*edge.host_port) as source:
+            feeding = asyncio.create_task(source.feed(Slow(), "slow"))
+            while source.acknowledged("slow") != 0:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            stored.set()
+            assert await feeding == 2
+            feeding = asyncio.create_task(source.feed(Endless(), "endless"))
+            while source.acknowledged("endless") is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            enough = True
+            assert await feeding < 3_000_000
+
+    class Broken:
+        def reset(self, point_of_reference: int | None) -> None: ...
+
+        def __iter__(self) -> Iterator[tuple[int, bytes]]:
+            yield 0, b"before"
+            raise OSError("the disk is broken")
+
+    async def broken() -> None:
+        async with await aio.SourceExtension().connect(*edge.host_port) as source:
+            with pytest.raises(OSError, match="broken"):
+                await source.feed(Broken(), "broken")
+
+    asyncio.run(program())
+    asyncio.run(broken())
+    assert [row["payload"] for row in rows(edge, "broken")] == [b"before"]
+    assert [row["payload"] for row in rows(edge, "slow")] == [b"first", b"second"]
 
 
 def test_nothing_is_lost_or_doubled_while_the_edge_dies_moves_and_comes_back(

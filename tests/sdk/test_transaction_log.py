@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.connector.ledger import Decided, Voted
 from penstock.connector.participant import Done, Left, Preparing, Record
 from penstock.errors import CorruptLog
-from penstock.sdk.transaction_log import MAGIC, TransactionLog, encode, read_records
+from penstock.sdk.transaction_log import MAGIC, OLD_MAGIC, TransactionLog, encode, read_records
 
 names = st.text(max_size=20)
 offsets = st.integers(0, 2**64 - 1)
@@ -49,6 +49,8 @@ def test_a_last_record_that_is_not_all_there_is_cut_away(found, data):
     whole = MAGIC + b"".join(map(encode, found[:-1]))
     torn = encode(found[-1])[: data.draw(st.integers(0, len(encode(found[-1])) - 1))]
     assert read_records(whole + torn, "") == (found[:-1], len(whole))
+    head = torn[: data.draw(st.integers(0, 12))]
+    assert read_records(whole + head + b"\0" * 100, "") == (found[:-1], len(whole))
     zeros = b"\0" * data.draw(st.integers(0, 100))
     assert read_records(whole + zeros, "") == (found[:-1], len(whole))
 
@@ -64,6 +66,28 @@ def test_damage_before_the_last_record_is_an_error_that_says_where(tmp_path):
     path.write_bytes(data)
     with pytest.raises(CorruptLog, match="byte 8: a record is damaged"):
         TransactionLog(path)
+
+
+@pytest.mark.parametrize("at", range(len(encode(SOME[0]))))
+def test_no_damaged_byte_of_a_record_makes_it_look_torn(at):
+    """Of its length neither, which may then reach past the end."""
+    data = bytearray(MAGIC + b"".join(map(encode, SOME)))
+    data[len(MAGIC) + at] ^= 0x80
+    with pytest.raises(CorruptLog, match="byte 8: a record is damaged"):
+        read_records(bytes(data), "")
+
+
+def test_a_log_without_checks_of_lengths_is_read_and_written_anew(tmp_path):
+    path = tmp_path / "log"
+    old = b"".join(one[:8] + one[12:] for one in map(encode, SOME))
+    for data in (old, old + encode(SOME[0])[:8]):
+        path.write_bytes(OLD_MAGIC + data)
+        assert reopened(path) == SOME
+        assert path.read_bytes() == MAGIC + b"".join(map(encode, SOME))
+    log = TransactionLog(path)
+    log.append(Done("w", "t2"))
+    log.close()
+    assert reopened(path) == [*SOME, Done("w", "t2")]
 
 
 def test_it_goes_on_behind_a_torn_record(tmp_path):

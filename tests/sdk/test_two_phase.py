@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+import threading
 from pathlib import Path
 
 import pytest
+import trustme
 
+from penstock.connector.columns import Messages
 from penstock.connector.frames import Hello
-from penstock.connector.ledger import Voted
-from penstock.connector.participant import Record
+from penstock.connector.ledger import Decided, Voted
+from penstock.connector.participant import Done, Record, Workers
 from penstock.errors import LogLocked
 from penstock.sdk import Fault, Round, Transaction, TwoPhaseSink
 from penstock.sdk.transaction_log import TransactionLog
@@ -59,6 +63,23 @@ def sink(tmp_path: Path):
         yield sink
 
 
+class Nothing:
+    """A store that keeps nothing: for what a log says alone."""
+
+    stages = False
+
+    def append(self, worker: str, offset: int, messages: Messages) -> None: ...
+
+    def cut(self, worker: str, offset: int) -> None: ...
+
+    def prepare(self, vote: Voted) -> str:
+        return ""
+
+    def log(self, record: Record) -> None: ...
+
+    def carry_out(self, decision: Decided) -> None: ...
+
+
 def restarted(sink: Noting) -> Noting:
     sink.close()
     return Noting(sink.folder)
@@ -100,18 +121,60 @@ def test_a_round_of_messages_without_bytes_is_delivered_too(sink):
 def test_rounds_with_gaps_or_wrong_ranges_are_voted_down(sink):
     worker = TestWorker(sink.listen())
     assert worker.round("t0", b"abc")
+    at = 3
     for txn, data, start, end in (
-        ("gap", frames(4, [b"x"]), 3, 5),
-        ("not the committed end", frames(3, [b"x"]), 2, 4),
-        ("beyond what came", frames(3, [b"x"]), 3, 9),
+        ("gap", [(4, b"x")], 3, 5),
+        ("before the committed end", [(3, b"x")], 2, 4),
+        ("behind the committed end", [], 500, 500),
+        ("beyond what came", [(3, b"x")], 3, 9),
+        ("backwards", [(3, b"x")], 3, 2),
     ):
+        shift = at - 3
         link = worker.link()
-        link.send(data, TIMEOUT_S)
-        assert not link.vote(txn, start, end, TIMEOUT_S), txn
+        for offset, payload in data:
+            link.send(frames(offset + shift, [payload]), TIMEOUT_S)
+        assert not link.vote(txn, start + shift, end + shift, TIMEOUT_S), txn
         link.tell(txn, False, TIMEOUT_S)
         link.close()
-    assert worker.round("t1", b"d")
-    assert sink.delivered == [b"abc", b"d"]
+        sink = restarted(sink)
+        worker.target = TestWorker(sink.listen()).target
+        assert worker.round(f"after {txn}", b"d")
+        assert sink.delivered == [b"d"]
+        at += 1
+    sink.close()
+
+
+def test_an_old_log_whose_votes_against_hold_wrong_ranges_is_read_right(tmp_path):
+    """They were written as the worker had asked, and so were the decisions on them."""
+    path = tmp_path / "transactions.log"
+    log = TransactionLog(path)
+    for record in (
+        Voted("w", "t1", True, 0, 3),
+        Decided("w", "t1", True, 0, 3),
+        Done("w", "t1"),
+        Voted("w", "t2", False, 500, 500, "the range starts at 500"),
+        Decided("w", "t2", False, 500, 500),
+        Done("w", "t2"),
+        Voted("v", "t3", False, 700, 800, "the range starts at 700"),
+        Voted("u", "t4", False, 900, 900, "the range starts at 900"),
+        Decided("u", "t4", False, 900, 900),
+    ):
+        log.append(record)
+    for _ in range(2):
+        log.close()
+        log = TransactionLog(path)
+        for worker, committed in (("w", 3), ("v", 0), ("u", 0)):
+            workers = Workers(Nothing())
+            workers.recover(log.records)
+            assert workers.ledger(worker).committed == committed
+        log.compact()
+    log.close()
+
+
+def test_an_old_log_that_was_compacted_says_where_a_stream_stands_by_a_roll_back():
+    workers = Workers(Nothing())
+    workers.recover([Decided("w", "t", False, 500, 510), Done("w", "t")])
+    assert workers.ledger("w").committed == 500
 
 
 def test_a_range_may_end_before_what_was_received(sink):
@@ -398,3 +461,35 @@ def test_nonsense_is_answered_with_an_error_and_harms_nobody_else(sink):
         assert b"over the limit" in answer
     assert worker.round("t1", b"a")
     assert sink.delivered == [b"a"]
+
+
+def closes(sink: TwoPhaseSink) -> bool:
+    closing = threading.Thread(target=sink.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    return not closing.is_alive()
+
+
+def test_closing_waits_for_no_handshake(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.sdk.two_phase.CONNECTOR_HELLO_TIMEOUT_S", 3600)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    sink = Noting(tmp_path, tls=context)
+    with socket.create_connection(sink.listen()) as connection:
+        while not any(isinstance(one, ssl.SSLSocket) for one in list(sink._connections)):
+            connection.send(b"")
+        assert closes(sink)
+
+
+def test_closing_waits_for_nobody_who_comes_meanwhile(sink):
+    begin = sink._begin
+
+    def late(connection: socket.socket) -> None:
+        while sink._listening.fileno() >= 0:
+            pass
+        begin(connection)
+
+    sink._begin = late
+    with socket.create_connection(sink.listen()) as connection:
+        assert closes(sink)
+        assert connection.recv(1) == b""

@@ -1,7 +1,8 @@
 """A sink as programs in the field are: written from the protocol's description, with `struct` alone.
 
 It knows nothing of Penstock. What it has voted on and committed outlives `stop` and `start`, as if it were on a disk; it
-answers NOTIFY with what it was asked, and acknowledges data now and then, as old ones do.
+answers NOTIFY with what it was asked, acknowledges data now and then, and names files by its workers, as old ones do. With
+`stale`, it answers NOTIFY with the end of all that has ever come, rolled back or not, as others do.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ class Gone(Exception):
 
 
 class OldSink:
-    def __init__(self, version: str = "v0.0.1", cookie: str = "") -> None:
-        self.version, self.cookie = version, cookie
+    def __init__(
+        self, out_path: str, version: str = "v0.0.1", cookie: str = "", stale: bool = False
+    ) -> None:
+        self.out_path, self.version, self.cookie, self.stale = out_path, version, cookie, stale
+        self.received: dict[str, int] = {}  # by worker: the end of all that has ever come
         self.committed: dict[str, bytes] = {}  # by worker
         self.order: list[bytes] = []
         self.waiting: dict[str, dict[str, tuple[int, int, list[bytes]]]] = {}
@@ -109,6 +113,7 @@ class OldSink:
             self.most_at_once = max(self.most_at_once, len(self.talking))
             self.committed.setdefault(worker, b"")
             self.waiting.setdefault(worker, {})
+            open(f"{self.out_path}.{worker}", "ab").close()
         say(connection, 1, struct.pack(">I", 500))
         return worker
 
@@ -121,7 +126,10 @@ class OldSink:
             kind, body = frame[0], frame[1:]
             heard.append(kind)
             if kind == 3:
-                say(connection, 4, b"\x01" + body[:8] + body[-8:])
+                reference = body[-8:]
+                if self.stale:
+                    reference = struct.pack(">Q", self.received.get(worker, 0))
+                say(connection, 4, b"\x01" + body[:8] + reference)
             elif kind == 5 and body[:8] == struct.pack(">Q", 1):
                 message_id, event_time, size = struct.unpack_from(">QqH", body, 8)
                 if message_id != offset:
@@ -129,6 +137,7 @@ class OldSink:
                 self.heads.append((message_id, event_time, body[26 : 26 + size]))
                 data.append(body[26 + size :])
                 offset += len(data[-1]) if offset >= 0 else 0
+                self.received[worker] = max(self.received.get(worker, 0), offset)
                 if len(data) % 100 == 0:
                     say(connection, 6, struct.pack(">IIQQ", 100, 1, 1, offset))
             elif kind == 5:
@@ -172,6 +181,8 @@ class OldSink:
         if said[at] == 1:
             self.committed[worker] += b"".join(found)
             self.order += found
+            with open(f"{self.out_path}.{worker}", "ab") as file:
+                file.writelines(found)
         return b""
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import base64
+import re
+import shlex
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import orjson
 import pytest
 
+from penstock import logs
 from penstock.errors import ReadTimeout
 from penstock.guarantee import Guarantee
 from penstock.sdk import Fault, Round, SinkExtension, Transaction, TwoPhaseSink
@@ -72,8 +77,8 @@ class TestOldSink:
     """One that was written for the protocol, and not for us."""
 
     @pytest.fixture
-    def old(self) -> Iterator[OldSink]:
-        old = OldSink(cookie="secret")
+    def old(self, tmp_path: Path) -> Iterator[OldSink]:
+        old = OldSink(str(tmp_path / "out"), cookie="secret")
         yield old
         old.close()
 
@@ -89,8 +94,76 @@ class TestOldSink:
         assert old.order == [*many, b"x", b"after"]
         assert sink.uncommitted(COORDINATOR) == []
         names = {name for _, name in old.hellos}
-        assert names == {"orders/main/out/0", "orders/main/out/1"}
+        assert names == {"orders.main.out.0", "orders.main.out.1"}
         assert {program.partition("/")[0] for program, _ in old.hellos} == {"penstock"}
+        assert (tmp_path / "out.orders.main.out.0").read_bytes() == b"".join([*many, b"after"])
+        assert (tmp_path / "out.orders.main.out.1").read_bytes() == b"x"
+
+    def test_it_may_name_an_offset_that_never_came_to_a_vote(
+        self, old: OldSink, tmp_path: Path
+    ) -> None:
+        old.stale = True
+        sink = connector(old.port, tmp_path)
+        task = sink.task(FIRST, 0, 0)
+        task.write(events(b"sent by an attempt that died"))
+        while "orders.main.out.0" not in old.received:
+            time.sleep(0.01)
+        task.abort()
+        sink.commit(FIRST, [prepare(sink, FIRST, b"short")])
+        sink.commit(SECOND, [prepare(sink, SECOND, b"and on")])
+        assert old.order == [b"short", b"and on"]
+
+    def test_a_round_that_it_has_forgotten_is_warned_of(
+        self, old: OldSink, tmp_path: Path, warned: list[dict[str, Any]]
+    ) -> None:
+        sink = connector(old.port, tmp_path)
+        old.stale = True
+        sink.commit(FIRST, [prepare(sink, FIRST, b"abc")])
+        token = prepare(sink, SECOND, b"de")
+        old.waiting["orders.main.out.0"].clear()
+        old.received["orders.main.out.0"] = 3
+        assert warned == []
+        sink.commit(SECOND, [token])
+        assert [(one["start"], one["end"], one["stands"]) for one in warned] == [(3, 5, 3)]
+
+    @pytest.mark.parametrize("stale", [True, False])
+    def test_a_round_that_it_was_told_of_before_is_not_warned_of(
+        self, old: OldSink, tmp_path: Path, warned: list[dict[str, Any]], stale: bool
+    ) -> None:
+        old.stale = stale
+        sink = connector(old.port, tmp_path)
+        sink.commit(FIRST, [prepare(sink, FIRST, b"abc")])
+        token = prepare(sink, SECOND, b"de")
+        path = tmp_path / "connector" / "out" / "orders%2Fmain" / "0.0"
+        before = path.read_bytes()
+        for _ in range(2):  # killed between telling it and writing down that it was
+            sink.commit(SECOND, [token])
+            path.write_bytes(before)
+        assert old.order == [b"abc", b"de"]
+        assert warned == []
+
+    def test_a_worker_that_was_written_down_without_its_name_keeps_the_one_it_had(
+        self, old: OldSink, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "connector" / "out" / "orders%2Fmain"
+        folder.mkdir(parents=True)
+        first = "orders/main/out/0"
+        old.committed[first], old.waiting[first] = b"abc", {f"{SECOND}/0.0.x": (3, 4, [b"d"])}
+        (tmp_path / "out.orders" / "main" / "out").mkdir(parents=True)
+        waits = {"transaction": f"{SECOND}/0.0.x", "start": 3, "end": 4}
+        for name, known in {
+            "0.0": {"committed": 3, "round": waits, "generation": 0, "left": False},
+            "1.0": {"committed": 3, "round": None, "generation": 1, "left": True},
+        }.items():
+            (folder / name).write_bytes(orjson.dumps(known))
+        sink = connector(old.port, tmp_path)
+        assert sink.uncommitted(COORDINATOR) == [SECOND]
+        token = {"partition": 0, "file": "0.0", **waits}
+        sink.commit(SECOND, [orjson.dumps(token)])
+        third = Txn(COORDINATOR, 10)
+        tokens = [prepare(sink, third, b"e"), prepare(sink, third, b"f", partition=1)]
+        sink.commit(third, tokens)
+        assert old.committed == {first: b"abcde", "orders.main.out.1@2": b"f"}
 
     def test_it_is_told_keys_and_times(self, old: OldSink, tmp_path: Path) -> None:
         sink = connector(old.port, tmp_path)
@@ -109,7 +182,7 @@ class TestOldSink:
     ) -> None:
         sink = connector(old.port, tmp_path)
         sink.commit(FIRST, [prepare(sink, FIRST, b"abc")])
-        old.committed["orders/main/out/0"] = b""  # its disk was lost
+        old.committed["orders.main.out.0"] = b""  # its disk was lost
         with pytest.raises(SinkUnavailable, match="voted to roll back"):
             prepare(sink, SECOND, b"d")
 
@@ -135,9 +208,9 @@ class TestOldSink:
             task.prepare()
         task.abort()
         assert sink.uncommitted(COORDINATOR) == [FIRST]
-        assert old.waiting["orders/main/out/0"], "it has voted all the same"
+        assert old.waiting["orders.main.out.0"], "it has voted all the same"
         sink.abort(FIRST)
-        assert not old.waiting["orders/main/out/0"]
+        assert not old.waiting["orders.main.out.0"]
         sink.commit(FIRST, [prepare(sink, FIRST, b"a")])
         assert old.order == [b"a"]
 
@@ -212,11 +285,54 @@ class TestOldSink:
         assert old.left == []
         for txn in (SECOND, Txn(COORDINATOR, 10)):
             narrow.commit(txn, [prepare(narrow, txn, b"n")])
-            assert old.left == ["orders/main/out/1", "orders/main/out/2"]
+            assert old.left == ["orders.main.out.1", "orders.main.out.2"]
         third = Txn(COORDINATOR, 11)
         wide.commit(third, [prepare(wide, third, b"back", partition=2)])
-        assert old.committed["orders/main/out/2~1"] == b"back"
+        assert old.committed["orders.main.out.2@1"] == b"back"
         assert old.order == [b"0", b"1", b"2", b"n", b"n", b"back"]
+
+
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The fields of every warning of the sink."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(logs.Logger, "warning", lambda self, event, **fields: found.append(fields))
+    return found
+
+
+def test_names_of_workers_are_safe_for_files_and_shells_and_never_the_same(tmp_path: Path) -> None:
+    places = [
+        (COORDINATOR, "out"),
+        ("orders/main.out", "0"),
+        ("orders/main", "out.0"),
+        ("orders.main", "out"),
+        ("orders/main/drain.out", "out"),
+        ("a%2Eb/~c d/é$", "'`*"),
+        ("a.b/~c d/é$", "'`*"),
+        ("f" * 100 + "/" + "s" * 100, "n" * 100),
+        ("f" * 100 + "/" + "s" * 100, "n" * 101),
+    ]
+    names = []
+    for coordinator, sink in places:
+        workers = Workers(tmp_path, sink, coordinator)
+        for _ in range(2):  # a second lane
+            for slot in (0, 11):
+                worker = workers.take(slot)
+                worker.begin("t", 0, 1)
+                worker.release()
+                names.append(worker.name)
+                assert workers.read(worker.path).name == worker.name
+    assert names[:4] == [
+        "orders.main.out.0",
+        "orders.main.out.11",
+        "orders.main.out.0+1",
+        "orders.main.out.11+1",
+    ]
+    assert len(set(names)) == len(places) * 4
+    for name in names:
+        assert re.fullmatch(r"[A-Za-z0-9_.%+@-]+", name)
+        assert shlex.quote(name) == name
+        assert len(f"out.{name}.txnlog") <= 255
 
 
 class TestTrouble:

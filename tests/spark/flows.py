@@ -66,12 +66,20 @@ class Ready:
         self.compiled = Compiled(spark, plan_of(text).pieces[piece])
 
     def __call__(self, events: Sequence[Event]) -> list[dict[str, Any]]:
-        table = self.compiled.rows(frame(self._spark, events)).toArrow()
+        rows = self.finished(frame(self._spark, events))
+        return sorted(
+            (row for row in rows if row["status"] != COUNTER),
+            key=lambda row: (row["offset"], row["place"]),
+        )
+
+    def finished(
+        self, df: DataFrame, counters: Mapping[str, int] | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows as the task that takes them sees them, with those that only carry counts."""
+        table = self.compiled.rows(df, counters).toArrow()
         self.compiled.release()
         filled = self.compiled.ends.finish(table.to_batches())
-        rows = [row for batch in filled for row in batch.to_pylist()]
-        events = [row for row in rows if row["status"] != COUNTER]
-        return sorted(events, key=lambda row: (row["offset"], row["place"]))
+        return [row for batch in filled for row in batch.to_pylist()]
 
 
 def outcome(spark: SparkSession, text: str, events: Sequence[Event]) -> list[dict[str, Any]]:

@@ -28,9 +28,9 @@ FANOUT = flow("{module: link.fanout}", "a b c")
 
 def counted(run: Ready, spark, events, counters=None):
     """Where events went, by partition and in order; and where the counters have come to."""
-    rows = run.compiled.rows(frame(spark, events), counters).collect()
-    ended = {row.reason: row.seq for row in rows if row.status == "counter"}
-    went = sorted((row.partition, row.offset, row.sink) for row in rows if row.sink)
+    rows = run.finished(frame(spark, events), counters)
+    ended = {row["reason"]: row["seq"] for row in rows if row["status"] == "counter"}
+    went = sorted((row["partition"], row["offset"], row["sink"]) for row in rows if row["sink"])
     return [sink for _, _, sink in went], ended
 
 

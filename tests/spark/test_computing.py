@@ -200,9 +200,7 @@ def test_a_query_on_a_branch_leaves_the_other_rows_alone_and_reads_once(spark):
         Event(b"{", {"dest": "x"}),
     ]
     df = frame(spark, events)
-    rows = run.compiled.rows(df.mapInArrow(count, df.schema)).collect()
-    run.compiled.release()
-    found = sorted((row.offset, row.sink or row.status) for row in rows)
+    found = sorted(ends(run.finished(df.mapInArrow(count, df.schema))))
     assert found == [(0, "a"), (0, "a"), (0, "b"), (1, "a"), (1, "b"), (2, "b"), (2, "invalid")]
     assert read.value == 3
 

@@ -37,7 +37,7 @@ def goes_to(pipeline: str, branches: dict[str, str], piece: int = 0) -> list[str
     parts = "".join(f"  {name}: {PARTS[name]}\n" for name in used)
     text = f"name: orders\ncomponents:\n{parts}pipeline: {{{pipeline}}}\n"
     found = plan_of(text).pieces[piece]
-    ends = Ends({}, Ends.ways_of(found))
+    ends = Ends.of(found, {})
     places = sorted(ends.ways)
     meta = [(REPLAY, replay_mark(7, branches))]
     rows = pa.RecordBatch.from_arrays(
@@ -45,11 +45,12 @@ def goes_to(pipeline: str, branches: dict[str, str], piece: int = 0) -> list[str
             pa.array([meta] * len(places), EVENTS.field("meta").type),
             pa.array(places),
             pa.nulls(len(places), pa.string()),
-            pa.nulls(len(places), pa.string()),
         ],
-        names=["meta", "place", "status", "reason"],
+        names=["meta", "place", "reason"],
     )
-    left = [found.places[place] for place in ends.finish(rows)["place"].to_pylist()]
+    left = [
+        found.places[place] for batch in ends.finish([rows]) for place in batch["place"].to_pylist()
+    ]
     return sorted(
         "/".join([*(turn.target for turn in one.path[:1]), one.node.partition(":orders")[0]])
         for one in left

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.config.address import Address
+from penstock.edge.listening import addresses_of
 from penstock.errors import Unavailable
-from penstock.supervisor.addresses import Ports, bind_listener, shown
+from penstock.supervisor.addresses import Ports, bind_listeners
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def test_port_0_becomes_a_number(ports: Ports, transport: str, shared: bool, hos
 
 
 def test_a_port_that_someone_listens_on_is_refused_with_the_component(ports: Ports) -> None:
-    with bind_listener("admin", Address("127.0.0.1", 0)) as taken:
-        taken.listen()
+    [taken] = bind_listeners("admin", Address("127.0.0.1", 0))
+    with taken:
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=rf"^web: tcp 127.0.0.1:{port} is in use"):
             ports.settle("web", "tcp", Address("127.0.0.1", port), shared=False)
@@ -77,5 +78,6 @@ def test_an_address_that_cannot_be_had_is_named(
 
 
 def test_a_listener_shows_its_real_address() -> None:
-    with bind_listener("admin", Address("127.0.0.1", 0)) as sock:
-        assert shown(sock) == f"127.0.0.1:{sock.getsockname()[1]}"
+    [sock] = bind_listeners("admin", Address("127.0.0.1", 0))
+    with sock:
+        assert addresses_of([sock]) == f"127.0.0.1:{sock.getsockname()[1]}"

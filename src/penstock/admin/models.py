@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Literal, Self
+from dataclasses import fields, replace
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
@@ -112,15 +113,19 @@ class TopicConfigModel(Model):
             segment_age_s=config.segment_age_s,
         )
 
-    def to_config(self) -> TopicConfig:
-        return TopicConfig(
-            partitions=self.partitions,
-            ids=self.ids,
-            compression=self.compression,
-            retention=Retention(self.retention.age_s, self.retention.size_bytes),
-            segment_bytes=self.segment_bytes,
-            segment_age_s=self.segment_age_s,
-        )
+    def to_config(self, present: TopicConfig | None) -> TopicConfig:
+        """`present`: of the topic that is there; it keeps what the request does not name."""
+        if present is None:
+            present = TopicConfig()
+        stated: dict[str, Any] = {
+            field.name: getattr(self, field.name)
+            for field in fields(TopicConfig)
+            if field.name in self.model_fields_set
+        }
+        if "retention" in stated:
+            retention = self.retention
+            stated["retention"] = Retention(retention.age_s, retention.size_bytes)
+        return replace(present, **stated)
 
 
 _ONE_PARTITION: JsonDict = {

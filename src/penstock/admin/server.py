@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import uvicorn
 
@@ -26,11 +26,13 @@ class _Server(uvicorn.Server):
 
 
 class AdminServer:
-    """Serves on a bound socket from `start` to `stop`."""
+    """Serves on bound sockets from `start` to `stop`."""
 
-    def __init__(self, overview: Overview, log: Log, sock: socket.socket, host: str) -> None:
-        """`host` is the host as configured, `sock` what it was bound to."""
-        own_host = host.lower() if is_loopback(sock) else None
+    def __init__(
+        self, overview: Overview, log: Log, socks: Sequence[socket.socket], host: str
+    ) -> None:
+        """`host` is the host as configured, `socks` what it was bound to."""
+        own_host = host.lower() if all(map(is_loopback, socks)) else None
         config = uvicorn.Config(
             build_app(overview, log, own_host=own_host),
             log_config=None,
@@ -41,19 +43,21 @@ class AdminServer:
             server_header=False,
         )
         self._server = _Server(config)
-        self._sock = sock
+        self._socks = list(socks)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         # Listening before the loop serves: whoever connects from now on waits, and is not refused.
-        self._sock.listen(MAX_ADMIN_REQUESTS)
-        self._task = asyncio.create_task(self._server.serve([self._sock]), name="admin")
+        for sock in self._socks:
+            sock.listen(MAX_ADMIN_REQUESTS)
+        self._task = asyncio.create_task(self._server.serve(self._socks), name="admin")
 
     async def stop(self) -> None:
         self._server.should_exit = True
         if self._task is not None:
             await asyncio.wait({self._task})
-        self._sock.close()
+        for sock in self._socks:
+            sock.close()
 
 
 def is_loopback(sock: socket.socket) -> bool:

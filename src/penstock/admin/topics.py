@@ -60,9 +60,14 @@ def router(log: Log) -> APIRouter:
         },
     )
     def create_topic(topic: NewTopic, response: Response) -> TopicDescription:
-        """Make a topic, or give it more partitions. The rest of its settings cannot change."""
+        """Make a topic, or change the settings of one, which keeps those that are not given.
+
+        Partitions may only grow, and `ids` never changes. What runs goes by new limits of a segment when
+        it is started again, by the rest at once.
+        """
         name = TopicName(topic.namespace, topic.topic)
-        if not log.create(name, topic.to_config()):
+        present = log.config(name) if name in log.topics(name.namespace) else None
+        if not log.create(name, topic.to_config(present)):
             response.status_code = 200
         else:
             response.headers["Location"] = f"/topics/{name.namespace}/{name.topic}"

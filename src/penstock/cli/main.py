@@ -102,7 +102,9 @@ def run_command(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return int(code) if isinstance(code, int) else ExitCode.OK
     except typer.TyperException as error:  # a mistake on the command line
-        complain(f"{_one_line(error.format_message())}{_see_help(arguments)}")
+        message = _one_line(error.format_message())
+        if message:  # none where the help was shown, since nothing was asked for
+            complain(f"{message}{_see_help(arguments)}")
         return ExitCode.USAGE
     except (typer.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED

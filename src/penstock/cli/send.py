@@ -52,8 +52,13 @@ def send(
         typer.Option(help="A stream name of yours: sending it again makes no duplicates."),
     ] = None,
     seq: Annotated[
-        int, typer.Option(min=0, help="The number of the first message in --stream.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            help="The number of the first message in --stream. Default: 0; a topic with `ids: producer` "
+            "needs it.",
+        ),
+    ] = None,
     partition: Annotated[
         int | None,
         typer.Option(
@@ -80,17 +85,22 @@ def send(
     the topic stores them with its own. If that flow crashes in the middle, what it has not answered is
     sent again: with --stream that makes no duplicates, without it may.
     """
-    if seq and stream is None:
+    if seq is not None and stream is None:
         raise ConfigError("--seq numbers the messages of a --stream; give that too")
     if messages and file is not None:
         raise ConfigError("messages come from arguments or from --file, not from both")
     if whole and messages:
         raise ConfigError("--whole is for --file and stdin")
-    envelope = _Envelope.of(stream, seq, key, meta or [])
+    envelope = _Envelope.of(stream, seq or 0, key, meta or [])
     source = _arguments(messages) if messages else _file(file or _STDIN, whole=whole)
     log = open_log(data_dir)
     name = existing_topic(log, topic)
-    target = _partition(envelope, log.config(name).partitions, partition)
+    if seq is None and log.config(name).ids == "producer":
+        raise ConfigError(
+            f"topic {name} takes its ids from its producers (`ids: producer`): give --stream and --seq, the "
+            "id of the first message"
+        )
+    target = _partition(envelope, log.homes(name), partition)
     appender = log.appender(name, target, timeout_s=wait)
     stored = _Stored(name, target)
     try:
@@ -159,14 +169,15 @@ def _pairs(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _partition(envelope: _Envelope, partitions: int, given: int | None) -> int:
+def _partition(envelope: _Envelope, homes: int, given: int | None) -> int:
     if given is not None:
         return given
     from xxhash import xxh3_64_intdigest
 
-    # By stream as the edge does it: a stream that its sender named must always meet its own numbers.
+    # By stream as the edge does it: a stream that its sender named must always meet its own numbers, also
+    # after the topic has grown.
     place = envelope.key or f"{PEER}/{envelope.stream}".encode()
-    return int(xxh3_64_intdigest(place)) % partitions
+    return int(xxh3_64_intdigest(place)) % homes
 
 
 @dataclass(slots=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime
 import sys
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import typer
 
 from penstock.cli.data import DataDirOption, TopicArgument, existing_topic, open_log
 from penstock.cli.exit_codes import ExitCode, NotConfirmed
 from penstock.cli.output import complain, human_bytes, human_count, line, on_terminal, table
+from penstock.config.model import KEPT
 from penstock.config.units import parse_duration, parse_size, show_size
 from penstock.errors import ConfigError
 from penstock.limits import MAX_FRAME_BYTES, MAX_PARTITIONS, SEGMENT_AGE_S, SEGMENT_BYTES
-from penstock.log.interface import Retention, TopicConfig, TopicInfo
+from penstock.log.interface import TopicConfig, TopicInfo, differences
 from penstock.log.names import TopicName
 from penstock.log.survey import survey
 
@@ -55,57 +57,87 @@ def list_topics(
 def create(
     topic: TopicArgument,
     partitions: Annotated[
-        int,
-        typer.Option("--partitions", "-p", min=1, max=MAX_PARTITIONS, help="They may only grow."),
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--partitions",
+            "-p",
+            min=1,
+            max=MAX_PARTITIONS,
+            help="They may only grow. New topics have 1.",
+        ),
+    ] = None,
     ids: Annotated[
-        Literal["log", "producer"],
-        typer.Option(help="producer: ids come from the one who writes, and must rise."),
-    ] = "log",
+        Literal["log", "producer"] | None,
+        typer.Option(
+            help="producer: ids come from the one who writes, and must rise. Never changes; new topics "
+            "have log."
+        ),
+    ] = None,
     compression: Annotated[
-        Literal["none", "lz4", "zstd"], typer.Option(help="Of messages at rest.")
-    ] = "none",
+        Literal["none", "lz4", "zstd"] | None,
+        typer.Option(help="Of messages at rest. New topics have none."),
+    ] = None,
     keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Delete what is older: 12h, 7d.")
+        str | None,
+        typer.Option(metavar="TIME", help=f"Delete what is older: 12h, 7d; or `{KEPT}`."),
     ] = None,
     keep_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Delete the oldest past this much a partition: 10GiB."),
+        typer.Option(
+            metavar="SIZE",
+            help=f"Delete the oldest past this much a partition: 10GiB; or `{KEPT}`.",
+        ),
     ] = None,
     segment_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="The size of a segment.")
-    ] = show_size(SEGMENT_BYTES),
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help=f"The size of a segment. New topics have {show_size(SEGMENT_BYTES)}.",
+        ),
+    ] = None,
     segment_age: Annotated[
-        str, typer.Option(metavar="TIME", help="The longest time a segment is written to.")
-    ] = f"{SEGMENT_AGE_S / 3600:g}h",
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help=f"The longest time a segment is written to. New topics have {SEGMENT_AGE_S / 3600:g}h.",
+        ),
+    ] = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Create a topic, or give it more partitions.
+    """Create a topic, or change the settings of one.
 
-    Creating a topic that is there already, the same, changes nothing.
+    A topic that is there keeps the settings that are not given. What runs goes by new limits of a segment
+    when it is started again, by the rest at once.
     """
     name = TopicName.parse(topic)
-    config = TopicConfig(
-        partitions=partitions,
-        ids=ids,
-        compression=compression,
-        retention=Retention(
-            age_s=None if keep is None else _seconds("--keep", keep),
-            size_bytes=None if keep_bytes is None else _bytes("--keep-bytes", keep_bytes, 1),
-        ),
-        segment_bytes=_bytes("--segment-bytes", segment_bytes, MAX_FRAME_BYTES),
-        segment_age_s=_seconds("--segment-age", segment_age),
-    )
-    if config.ids == "producer" and config.partitions != 1:
+    given: dict[str, Any] = {
+        "partitions": partitions,
+        "ids": ids,
+        "compression": compression,
+        "segment_bytes": segment_bytes
+        and _bytes("--segment-bytes", segment_bytes, MAX_FRAME_BYTES),
+        "segment_age_s": segment_age and _seconds("--segment-age", segment_age),
+    }
+    if ids == "producer" and partitions not in (None, 1):
         raise ConfigError("--ids producer: such a topic has exactly one partition")
     log = open_log(data_dir, create=True)
-    before = log.config(name).partitions if name in log.topics() else None
+    before = log.config(name) if name in log.topics() else None
+    base = before or TopicConfig()
+    retention = base.retention
+    if keep is not None:
+        age_s = None if keep == KEPT else _seconds("--keep", keep)
+        retention = replace(retention, age_s=age_s)
+    if keep_bytes is not None:
+        size_bytes = None if keep_bytes == KEPT else _bytes("--keep-bytes", keep_bytes, 1)
+        retention = replace(retention, size_bytes=size_bytes)
+    stated = {setting: value for setting, value in given.items() if value is not None}
+    config = replace(base, retention=retention, **stated)
     if not log.create(name, config):
         line(f"topic {name} was there already")
     elif before is None:
-        line(f"created topic {name} with {human_count(partitions, 'partition')}")
+        line(f"created topic {name} with {human_count(config.partitions, 'partition')}")
     else:
-        line(f"topic {name} grew from {before} to {human_count(partitions, 'partition')}")
+        line(f"changed topic {name}: {differences(before, config)}")
 
 
 @app.command()

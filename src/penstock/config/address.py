@@ -99,11 +99,12 @@ def without_scheme(text: str, *schemes: str) -> str:
 
 
 def _parse_bind(value: object) -> Address:
+    """Of anything that listens on TCP; who takes fewer schemes has looked at them before."""
     if isinstance(value, Address):
         return value
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(ADDRESS_EXPECTED)
-    return Address.parse(without_scheme(str(value), "tcp", "udp", "http", "https", "ws", "wss"))
+    return Address.parse(without_scheme(str(value), "tcp", "http", "https", "ws", "wss"))
 
 
 def _parse_target(value: object) -> Address:

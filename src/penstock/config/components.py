@@ -239,8 +239,11 @@ class ComponentReader:
                 if found is not None:
                     stages.append(Stage(found.name, found.options(), found.available))
             return replace(component, interceptors=tuple(stages))
+        count = len(given.items) if isinstance(given, Sequence) else int(not is_null(given))
         if (
             usual
+            and len(component.interceptors)
+            == count  # what is misspelt may be the one that is meant
             and component.kind is Kind.RECEIVER
             and not any(stage.options.cuts for stage in component.interceptors)
         ):

@@ -22,6 +22,9 @@ class PluginOptions(Options):
     params: dict[str, Any] = Field(default_factory=dict)
     """The options, as the file has them."""
 
+    def promise(self) -> tuple[Guarantee, str]:
+        return Guarantee.UNKNOWN, "what a plugin promises is not known before it runs"
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -108,7 +111,8 @@ class Flow:
         return [edge for edge in self.edges if edge.target == name]
 
     def topic_options(self, topic: str) -> TopicOptions:
-        """Everything about a topic, with the defaults of `system.log` filled in."""
+        """What the flow asks of a topic, by itself or for all in `system.log`. Only `partitions` has a
+        default: a topic that is there keeps what the flow says nothing of."""
         log = self.system.log
         own = self.topics.get(topic, TopicOptions())
         asked = [
@@ -117,15 +121,21 @@ class Flow:
             if one.topic == topic and getattr(one.options, "partitions", None)
         ]
         usual = 1 if own.ids == "producer" else log.partitions or self.system.maxprocs
-        return TopicOptions(
-            partitions=own.partitions or max(asked, default=usual),
-            replication=own.replication or log.replication,
-            retention=own.retention or log.retention,
-            ids=own.ids,
-            compression=own.compression or log.compression,
-            segment_bytes=own.segment_bytes or log.segment_bytes,
-            segment_age_s=own.segment_age_s or log.segment_age_s,
-        )
+        general = {
+            name: getattr(log, name)
+            for name in (
+                "replication",
+                "retention",
+                "compression",
+                "segment_bytes",
+                "segment_age_s",
+            )
+            if name in log.model_fields_set
+        }
+        given = {name: getattr(own, name) for name in own.model_fields_set}
+        wanted = general | {name: value for name, value in given.items() if value is not None}
+        partitions = own.partitions or max(asked, default=usual)
+        return TopicOptions.model_validate(wanted | {"partitions": partitions})
 
     def missing(self) -> list[Missing]:
         """What this version cannot run yet, in the order of the file."""

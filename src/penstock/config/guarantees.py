@@ -1,7 +1,7 @@
 """The delivery guarantee of every path from a source to an end, and the component that limits it.
 
 A path promises what its weakest component promises. The count begins where a message is durable in its
-topic; what may happen to it before that is the receiver's own promise.
+topic; what may happen to it before that is the receiver's own promise. A plugin promises nothing that is known.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ def path_guarantees(components: dict[str, Component], edges: Iterable[Edge]) -> 
     """One for each source and each end it can reach, in the order of the file."""
     ahead: dict[str, list[str]] = {name: [] for name in components}
     behind: dict[str, list[str]] = {name: [] for name in components}
+    edges = list(edges)
     for edge in edges:
         # A path does not go on through a peer: what goes in there leaves the flow.
         if not components[edge.target].is_end:
             ahead[edge.source].append(edge.target)
         behind[edge.target].append(edge.source)
+    goes_on = {edge.source for edge in edges}
     promises = {name: one.options.promise() for name, one in components.items()}
     found = []
     for source, one in components.items():
@@ -42,7 +44,9 @@ def path_guarantees(components: dict[str, Component], edges: Iterable[Edge]) -> 
         between = reachable([source], ahead)
         for end, other in components.items():
             into = [name for name in behind[end] if name in between]
-            if not other.is_end or not into:
+            # A plugin may be anything: where nothing comes behind it, it is an end.
+            ends = other.is_end or (other.kind is None and end not in goes_on)
+            if not ends or not into:
                 continue
             on_path = [*_between(source, into, behind, between), end]
             worst = min(on_path, key=lambda name: promises[name][0])

@@ -11,6 +11,7 @@ from penstock.config.components import ComponentReader
 from penstock.config.definitions import read_topics, read_workflows
 from penstock.config.flow import Flow
 from penstock.config.guarantees import path_guarantees
+from penstock.config.ids import check_ids
 from penstock.config.interpolate import interpolate
 from penstock.config.located import Mapping, Node, decode, describe, is_null, parse
 from penstock.config.model import FlowOptions, SystemOptions
@@ -132,6 +133,7 @@ class _Loader:
         self._check_replicas(defined, wires)
         dead_letter = own.dead_letter or f"{name}.dead"
         self._check_dead_letter(dead_letter, defined)
+        check_ids(topics, dead_letter, self._dead_letter_mark(), defined, self._problems)
         components = {
             name: one.component for name, one in defined.items() if one.component is not None
         }
@@ -269,12 +271,15 @@ class _Loader:
                     f"{quoted(name)} makes {replicas} copies but has {links} links",
                 )
 
+    def _dead_letter_mark(self) -> Mark | None:
+        entry = self._root.entries.get("dead_letter")
+        return None if entry is None else entry.value.mark
+
     def _check_dead_letter(self, topic: str, defined: dict[str, Defined]) -> None:
         for name, one in defined.items():
             if one.component is not None and one.component.topic == topic:
-                entry = self._root.entries.get("dead_letter")
                 self._problems.add(
-                    entry.value.mark if entry else one.mark,
+                    self._dead_letter_mark() or one.mark,
                     f"dead letters would go to {quoted(topic)}, the topic of {quoted(name)}",
                     "they would come back in",
                 )

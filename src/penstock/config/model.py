@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema
 
 from penstock.config.address import LOOPBACK, Address, BindAddress
 from penstock.config.options import Options, Seconds, SizeBytes, Texts, Topic
-from penstock.guarantee import Guarantee
+from penstock.guarantee import DECLARABLE, Guarantee
 from penstock.limits import (
     MAX_FRAME_BYTES,
     MAX_PARTITIONS,
@@ -69,7 +69,16 @@ Retention = Annotated[RetentionOptions, BeforeValidator(_retention), _OrKept()]
 Compression = Literal["none", "lz4", "zstd"]
 
 
-class TopicOptions(Options):
+class StatedOptions(Options):
+    """Options of which it counts whether they were given: a topic that is there keeps the others as they are."""
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in super().wire().items() if name in self.model_fields_set
+        }
+
+
+class TopicOptions(StatedOptions):
     """A topic that the flow defines. What is not given comes from `system.log`."""
 
     partitions: int | None = Field(None, ge=1, le=MAX_PARTITIONS)
@@ -100,7 +109,7 @@ class TopicOptions(Options):
         return self
 
 
-class LogOptions(Options):
+class LogOptions(StatedOptions):
     """Where topics are kept, and what those have that do not say otherwise."""
 
     engine: Literal["embedded", "kafka"] = "embedded"
@@ -242,9 +251,10 @@ def _guarantee(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     name = value.replace("-", "_").upper()
-    if name not in Guarantee.__members__:
-        raise ValueError(f"expected {', '.join(str(level) for level in Guarantee)}")
-    return Guarantee[name]
+    found = Guarantee.__members__.get(name)
+    if found not in DECLARABLE:
+        raise ValueError(f"expected {', '.join(str(level) for level in DECLARABLE)}")
+    return found
 
 
 DeclaredGuarantee = Annotated[
@@ -253,7 +263,7 @@ DeclaredGuarantee = Annotated[
     WithJsonSchema(
         {
             "enum": [
-                text for level in Guarantee for text in (str(level), str(level).replace("_", "-"))
+                text for level in DECLARABLE for text in (str(level), str(level).replace("_", "-"))
             ]
         }
     ),

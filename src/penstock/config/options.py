@@ -83,6 +83,10 @@ class Options(BaseModel):
     cuts: ClassVar[bool] = False
     """Of an interceptor: whether it finds where messages end in a stream of bytes."""
 
+    carries_ids: ClassVar[bool] = False
+    """Of a receiver: whether messages can come with an id of their sender's, as a topic with `ids: producer`
+    needs them."""
+
     # Fields whose value was read from a secret file though their type is not a secret one.
     _secret: set[str] = PrivateAttr(default_factory=set)
 

@@ -6,8 +6,8 @@
     sending.py      the source role: the extension's side      receiving.py   the source role: ours
     working.py      the sink role: our side, the worker        sinking.py     the sink role: theirs
     worker.py       settles, then does rounds                  participant.py stores, logs, votes, answers
-    deciding.py     one transaction's coordinator              ledger.py      what a sink knows of one worker
-    connection.py   what the four connections share            diagrams.py    the tables as pictures
+    ledger.py       what a sink knows of one worker            diagrams.py    the tables as pictures
+    connection.py   what the four connections share
 
 The rules that everything here keeps:
 

@@ -16,7 +16,11 @@ from penstock.connector.frames import Error, Frame, encode
 from penstock.connector.machine import Machine
 from penstock.connector.states import STREAM, Side, Signal, State, Table
 from penstock.errors import ProtocolError
-from penstock.limits import MAX_CONNECTOR_FRAME_BYTES, MAX_CONNECTOR_STREAMS
+from penstock.limits import (
+    MAX_CONNECTOR_FIRST_FRAME_BYTES,
+    MAX_CONNECTOR_FRAME_BYTES,
+    MAX_CONNECTOR_STREAMS,
+)
 from penstock.message import Buffer
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ class Connection:
     side: ClassVar[Side]
 
     def __init__(self, max_frame_bytes: int = MAX_CONNECTOR_FRAME_BYTES) -> None:
-        self._decoder = Decoder(max_frame_bytes)
+        self._decoder = Decoder(max_frame_bytes, MAX_CONNECTOR_FIRST_FRAME_BYTES)
         self._machine = Machine(self.table, "the connection")
         self._streams: dict[int, Machine] = {}
         self._out: list[Buffer] = []

@@ -28,8 +28,12 @@ Decoded: TypeAlias = Union[Frame, "Messages", Malformed]
 class Decoder:
     """Feed it bytes in any pieces. `Messages` point into what was fed: use them before the next feed."""
 
-    def __init__(self, max_frame_bytes: int = MAX_CONNECTOR_FRAME_BYTES) -> None:
+    def __init__(
+        self, max_frame_bytes: int = MAX_CONNECTOR_FRAME_BYTES, first_bytes: int | None = None
+    ) -> None:
+        """`first_bytes`: the limit of the very first frame, if it is another."""
         self._max_frame_bytes = max_frame_bytes
+        self._limit = min(max_frame_bytes, first_bytes or max_frame_bytes)
         self._rest = bytearray()  # an unfinished frame
         self._need = LENGTH_BYTES  # bytes of it before anything can be done
         self.failed = False
@@ -88,14 +92,13 @@ class Decoder:
             length = int.from_bytes(view[at : at + LENGTH_BYTES], "big")
             if length == 0:
                 raise ProtocolError("a frame of no bytes has no type")
-            if length > self._max_frame_bytes:
-                raise ProtocolError(
-                    f"a frame of {length} bytes is over the limit of {self._max_frame_bytes}"
-                )
+            if length > self._limit:
+                raise ProtocolError(f"a frame of {length} bytes is over the limit of {self._limit}")
             end = at + LENGTH_BYTES + length
             if end > size:
                 self._need = end - at
                 return at
+            self._limit = self._max_frame_bytes
             if view[at + LENGTH_BYTES] == FrameType.MESSAGE:
                 # Not before one comes: a program that only sends needs no Arrow.
                 from penstock.connector.columns import find_messages

@@ -9,7 +9,8 @@ Offsets count the bytes of all payloads that this worker has ever sent to this s
    it is a *gap*, and everything after it is dropped until the round ends.
 2. PHASE1 asks for a vote on `start..end`. It is to roll back if the range does not start at
    `committed`, ends beyond `received` or inside a message, is not of the data stream, or there was a gap.
-3. The vote is logged (`Voted`), then sent. From then on the outcome is the worker's to decide.
+3. The vote is logged (`Voted`), then sent. From then on the outcome is the worker's to decide. A vote against a
+   wrong range is logged with the empty range at `committed`: what is wrong must not find its way into an offset.
 4. PHASE2 decides. It is logged (`Decided`), and only then carried out. Commit: `committed` becomes `end`.
    Roll back: what was received is cut to `start`.
 5. When the worker connects anew, or the sink restarts, what was received is cut: to `end` of a round that was
@@ -107,7 +108,8 @@ class Ledger:
             raise ProtocolError(f"transaction {self.vote.transaction} is not decided yet")
         ranges = message.ranges
         start, end = (ranges[0].start, ranges[0].end) if ranges else (self.committed,) * 2
-        reason = self._objection(message, start, end)
+        if reason := self._objection(message, start, end):
+            start = end = self.committed
         return Voted(self.worker, message.transaction, not reason, start, end, reason)
 
     def _objection(self, message: Phase1, start: int, end: int) -> str:

@@ -106,9 +106,13 @@ class Workers:
                     unfinished.pop((record.worker, record.transaction), None)
                     votes[record.worker] = record
                 case Decided():
-                    votes.pop(record.worker, None)
+                    vote = votes.pop(record.worker, None)
                     unfinished[record.worker, record.transaction] = record
-                    committed[record.worker] = record.end if record.commit else record.start
+                    if record.commit:
+                        committed[record.worker] = record.end
+                    elif vote is None:
+                        # Only old logs that were compacted begin like this: it is all that they know.
+                        committed.setdefault(record.worker, record.start)
                 case Done():
                     unfinished.pop((record.worker, record.transaction), None)
                 case Left():
@@ -118,7 +122,8 @@ class Workers:
             self._carry_out(decision)
         for worker in {**committed, **votes}:
             vote = votes.get(worker)
-            start = committed.get(worker, 0 if vote is None else vote.start)
+            # Before anything is committed, offsets begin at 0, whatever range was voted against.
+            start = committed.get(worker, 0)
             ledger = self._ledgers[worker] = Ledger(worker)
             ledger.restore(start, vote)
             self.store.cut(worker, ledger.received)

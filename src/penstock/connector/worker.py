@@ -2,17 +2,16 @@
 
 1. HELLO; then LIST_UNCOMMITTED.
 2. Every transaction that the sink names is asked about (`asks`) and told (`tell`), and the sink asked again,
-   until it names none: PHASE2 is not answered, but what is sent later is heard later.
+   until it names none: PHASE2 is not answered, but what is sent later is heard later. So a sink that names one again
+   which it was told of does not listen, and would go on for ever: the connection fails.
 3. NOTIFY for the data stream, once there is nothing left to tell. So the sink's answer says where it stands after that.
-4. `ready`: a round may begin with `prepare`: data, PHASE1, and in time the `vote`.
+4. `ready`: a round may begin: data, PHASE1, and in time its vote (`votes`).
 5. `tell` its outcome, and the sink is asked once more: `ready` again means that it has heard.
 
 A connection that breaks is thrown away; a new one begins at 1.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from penstock.connector.connection import Event, Failed
 from penstock.connector.frames import Hello, NotifyAck, Ok
@@ -38,6 +37,7 @@ class Worker:
         self._notified = False
         self._granted = False
         self._confirmed = 0  # the last question that was answered with "nothing"
+        self._told: set[str] = set()
         self.asks: set[str] = set()  # transactions whose outcome the sink waits for
         self.votes: dict[str, bool] = {}
         self.failed: Failed | None = None
@@ -63,6 +63,11 @@ class Worker:
                 self._granted = success
                 self.reference = reference
             case ReplyUncommitted(tag, transactions):
+                if again := self._told.intersection(transactions):
+                    self.failed = self.connection.fail(
+                        f"transaction {min(again)} is named again, and was decided before"
+                    )
+                    return
                 self.asks.update(transactions)
                 if not transactions:
                     self._confirmed = tag
@@ -81,20 +86,13 @@ class Worker:
             self._notified = True
             self.connection.notify(self._point_of_reference)
 
-    def prepare(self, transaction: str, start: int, end: int, frames: Iterable[Buffer]) -> None:
-        """Send a round: data frames whose ids run from `start` to `end`, then PHASE1."""
-        if not self.ready:
-            raise ProtocolError("a round must wait until the connection is settled")
-        for piece in frames:
-            self.connection.data(piece)
-        self.connection.phase1(transaction, start, end)
-
     def tell(self, transaction: str, commit: bool) -> None:
         """The outcome of a transaction. Its decision must be in the log by now."""
         if commit and self.votes.get(transaction) is False:
             raise ProtocolError(f"transaction {transaction} was voted to be rolled back")
         self.connection.phase2(transaction, commit)
         self.asks.discard(transaction)
+        self._told.add(transaction)
         if not self.asks:
             self._ask()
             self._open()

@@ -49,10 +49,6 @@ class WorkingConnection(Connection):
     def settled(self) -> bool:
         return self._listed and not self._undecided and self.state is State.AWAITING_DATA
 
-    @property
-    def undecided(self) -> frozenset[str]:
-        return frozenset(self._undecided)
-
     # --- What the worker says -------------------------------------------------------------------
 
     def hello(self, hello: Hello) -> None:

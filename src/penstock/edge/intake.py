@@ -2,7 +2,8 @@
 
 A stream stays on one partition, so that its order holds. A stream that the edge made up goes to a
 partition of this process; a stream that its sender named always goes to the same one, by hash, since the
-partition remembers its numbers. If another process owns that one, the batch is forwarded to it.
+partition remembers its numbers: also after the topic has grown, by the topic's `homes`. If another process
+owns that one, the batch is forwarded to it.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Intake:
     partitions: int
     writers: dict[int, Writer]  # by partition; only those that this process owns
     max_pending_bytes: int
+    homes: int | None = None  # how many partitions take streams that their senders name; None: all
     others: dict[int, Forwarder] = field(default_factory=dict)  # the other partitions
     queue: Queue = field(default_factory=Queue)
     counters: Counters = field(default_factory=Counters)
@@ -100,7 +102,7 @@ class Intake:
             return 0
         if not batch.numbered:
             return self.partition_of_own(batch.stream)
-        return home_partition(batch.peer, batch.stream, self.partitions)
+        return home_partition(batch.peer, batch.stream, self.homes or self.partitions)
 
     def partition_of_own(self, stream: str) -> int:
         """Of a stream that the edge made up."""
@@ -109,6 +111,7 @@ class Intake:
 
     def offset_of(self, event: EventId) -> int | None:
         """Where a message of a stream that its sender named is on disk, if this process knows."""
-        writer = self.writers.get(home_partition(event.peer, event.stream, self.partitions))
+        homes = self.homes or self.partitions
+        writer = self.writers.get(home_partition(event.peer, event.stream, homes))
         offset = None if writer is None else writer.offset_of(event.peer, event.stream, event.seq)
         return offset if writer is not None and offset is not None and offset < writer.end else None

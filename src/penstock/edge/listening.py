@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import ssl
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +14,89 @@ from penstock import logs
 from penstock.errors import ConfigError, Unavailable
 from penstock.peers.options import TlsServerOptions
 
+_PORT_ATTEMPTS = 10
+Place = tuple[int, tuple[Any, ...]]
+"""A family, and an address as `bind` takes it."""
+
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
-def _bind(kind: socket.SocketKind, address: Any, shared: bool) -> socket.socket:
-    found = socket.getaddrinfo(
-        address.host or None, address.port, type=kind, flags=socket.AI_PASSIVE
+def places(kind: socket.SocketKind, host: str, port: int) -> list[Place]:
+    """Everything that a host stands for on this machine: `""`, or a name, may be IPv4 and IPv6. OSError or
+    UnicodeError if it cannot be looked up."""
+    found = socket.getaddrinfo(host or None, port, type=kind, flags=socket.AI_PASSIVE)
+    unique: dict[Place, None] = dict.fromkeys(
+        (int(family), where) for family, _, _, _, where in found
     )
-    family, _, _, _, where = found[0]
-    sock = socket.socket(family, kind)
+    usable = [place for place in unique if _family_works(place[0])]
+    return usable or list(unique)
+
+
+def _family_works(family: int) -> bool:
+    """A machine without IPv6 still lists its addresses."""
     try:
-        if kind == socket.SOCK_STREAM:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind(where)
-        sock.setblocking(False)
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
     except OSError:
-        sock.close()
-        raise
+        return False
+    return True
+
+
+def socket_of(family: int, kind: socket.SocketKind) -> socket.socket:
+    """Each family has a socket of its own, so that one port can be both."""
+    sock = socket.socket(family, kind)
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     return sock
 
 
-def bind_tcp(address: Any, shared: bool) -> socket.socket:
+def bind_every(
+    bind: Callable[[int, tuple[Any, ...]], socket.socket],
+    found: list[Place],
+) -> list[socket.socket]:
+    """A socket for each place, all on one port, also where that is chosen by the system (port 0)."""
+    for attempt in range(_PORT_ATTEMPTS):
+        socks: list[socket.socket] = []
+        port = found[0][1][1]
+        try:
+            for family, (host, _, *more) in found:
+                socks.append(bind(family, (host, port, *more)))
+                port = socks[0].getsockname()[1]
+            return socks
+        except OSError as error:
+            for sock in socks:
+                sock.close()
+            # What the system chose for one family may be taken in the other.
+            chosen = bool(socks) and found[0][1][1] == 0
+            last = attempt + 1 == _PORT_ATTEMPTS
+            if not chosen or last or error.errno != errno.EADDRINUSE:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _bind(kind: socket.SocketKind, address: Any, shared: bool) -> list[socket.socket]:
+    def bind(family: int, where: tuple[Any, ...]) -> socket.socket:
+        sock = socket_of(family, kind)
+        try:
+            if kind == socket.SOCK_STREAM:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind(where)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    return bind_every(bind, places(kind, address.host, address.port))
+
+
+def bind_tcp(address: Any, shared: bool) -> list[socket.socket]:
     return _bind(socket.SOCK_STREAM, address, shared)
 
 
-def bind_udp(address: Any, shared: bool) -> socket.socket:
+def bind_udp(address: Any, shared: bool) -> list[socket.socket]:
     return _bind(socket.SOCK_DGRAM, address, shared)
 
 
@@ -64,6 +122,10 @@ def bind_unix(path: Path, *, stream: bool, permissions: int) -> socket.socket:
         os.umask(before)
     sock.setblocking(False)
     return sock
+
+
+def addresses_of(socks: Iterable[socket.socket]) -> str:
+    return ",".join(map(address_of, socks))
 
 
 def address_of(sock: socket.socket) -> str:

@@ -267,9 +267,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Lines go out in the order of the messages."""
         transport, replies = self._transport, self._replies
         while replies and replies[0].lines is not None:
-            lines = replies.popleft().lines
-            if lines and transport is not None and not transport.is_closing():
-                transport.write(lines)
+            reply = replies.popleft()
+            if reply.lines and transport is not None and not transport.is_closing():
+                transport.write(reply.lines)
+                self._intake.counters.send += reply.count
         if not replies and self._ended:
             self._close()
         else:

@@ -29,7 +29,7 @@ from penstock.edge.control import Control, PartitionStats, WorkerStats
 from penstock.edge.datagrams import DatagramReceiver, ask_for_buffer
 from penstock.edge.http import HttpReceiver
 from penstock.edge.intake import Intake, Queue
-from penstock.edge.listening import address_of, bind_tcp, bind_udp, bind_unix, tls_context
+from penstock.edge.listening import addresses_of, bind_tcp, bind_udp, bind_unix, tls_context
 from penstock.edge.plan import EdgePlan, ReceiverPlan
 from penstock.edge.streams import StreamReceiver
 from penstock.edge.waiting import Waiting
@@ -118,6 +118,7 @@ class Worker:
                 partitions,
                 dict(owned),
                 self._plan.max_pending_bytes,
+                homes=self._log.homes(name),
                 queue=self._queue,
             )
         self._waiting.recover()
@@ -159,15 +160,15 @@ class Worker:
                 chain = self._chain(plan, framed=True)
                 web = HttpReceiver(http, intake, chain, self._waiting, self._finder, first)
                 tls = None if http.tls is None else tls_context(plan.name, http.tls)
-                sock = bind_tcp(http.bind, self._shared)
-                return await self._serve(web, web.connection, sock, tls, http.header_timeout_s)
+                socks = bind_tcp(http.bind, self._shared)
+                return await self._serve(web, web.connection, socks, tls, http.header_timeout_s)
             case "receiver.tcp":
                 tcp = TcpReceiverOptions.model_validate(plan.options)
                 chain = self._chain(plan, framed=False)
                 lines = StreamReceiver(tcp, intake, chain, self._waiting)
                 tls = None if tcp.tls is None else tls_context(plan.name, tcp.tls)
-                sock = bind_tcp(tcp.bind, self._shared)
-                return await self._serve(lines, lines.connection, sock, tls)
+                socks = bind_tcp(tcp.bind, self._shared)
+                return await self._serve(lines, lines.connection, socks, tls)
             case "receiver.connector":
                 connector = ConnectorReceiverOptions.model_validate(plan.options)
                 if plan.interceptors:
@@ -177,22 +178,24 @@ class Worker:
                     )
                 extensions = ConnectorReceiver(connector, intake)
                 tls = None if connector.tls is None else tls_context(plan.name, connector.tls)
-                sock = bind_tcp(connector.bind, self._shared)
-                return await self._serve(extensions, extensions.connection, sock, tls)
+                socks = bind_tcp(connector.bind, self._shared)
+                return await self._serve(extensions, extensions.connection, socks, tls)
             case "receiver.udp":
                 udp = UdpReceiverOptions.model_validate(plan.options)
-                sock = bind_udp(udp.bind, self._shared)
-                return self._drain(sock, plan, udp.recv_buffer_bytes, udp.max_datagram_bytes)
+                socks = bind_udp(udp.bind, self._shared)
+                return self._drain(socks, plan, udp.recv_buffer_bytes, udp.max_datagram_bytes)
             case "receiver.unix":
                 unix = UnixReceiverOptions.model_validate(plan.options)
                 stream = unix.mode == "stream"
                 sock = bind_unix(Path(unix.path), stream=stream, permissions=unix.permissions)
                 self._sockets.append(Path(unix.path))
                 if not stream:
-                    return self._drain(sock, plan, unix.recv_buffer_bytes, unix.max_datagram_bytes)
+                    return self._drain(
+                        [sock], plan, unix.recv_buffer_bytes, unix.max_datagram_bytes
+                    )
                 chain = self._chain(plan, framed=False)
                 local = StreamReceiver(unix, intake, chain, self._waiting)
-                return await self._serve(local, local.connection, sock)
+                return await self._serve(local, local.connection, [sock])
         raise ConfigError(f"{plan.name}: {plan.module} is not there yet in this version")
 
     @property
@@ -206,36 +209,38 @@ class Worker:
         self,
         receiver: Receiver,
         connection: Callable[[], Any],
-        sock: socket.socket,
+        socks: list[socket.socket],
         tls: ssl.SSLContext | None = None,
         handshake_s: float = HEADER_TIMEOUT_S,
     ) -> str:
         loop = asyncio.get_running_loop()
-        if sock.family == socket.AF_UNIX:
-            server = await loop.create_unix_server(connection, sock=sock, backlog=_BACKLOG)
-        else:
-            server = await loop.create_server(
-                connection,
-                sock=sock,
-                backlog=_BACKLOG,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else handshake_s,
-            )
-        self._servers.append(server)
+        for sock in socks:
+            if sock.family == socket.AF_UNIX:
+                server = await loop.create_unix_server(connection, sock=sock, backlog=_BACKLOG)
+            else:
+                server = await loop.create_server(
+                    connection,
+                    sock=sock,
+                    backlog=_BACKLOG,
+                    ssl=tls,
+                    ssl_handshake_timeout=None if tls is None else handshake_s,
+                )
+            self._servers.append(server)
         self._receivers.append(receiver)
         receiver.start()
-        return address_of(sock)
+        return addresses_of(socks)
 
     def _drain(
-        self, sock: socket.socket, plan: ReceiverPlan, buffer_bytes: int, max_bytes: int
+        self, socks: list[socket.socket], plan: ReceiverPlan, buffer_bytes: int, max_bytes: int
     ) -> str:
-        ask_for_buffer(sock, buffer_bytes)
-        receiver = DatagramReceiver(
-            sock, self._intakes[plan.name], self._chain(plan, framed=True), max_bytes
-        )
-        self._receivers.append(receiver)
-        receiver.start()
-        return address_of(sock)
+        for sock in socks:
+            ask_for_buffer(sock, buffer_bytes)
+            receiver = DatagramReceiver(
+                sock, self._intakes[plan.name], self._chain(plan, framed=True), max_bytes
+            )
+            self._receivers.append(receiver)
+            receiver.start()
+        return addresses_of(socks)
 
     # --- Stop -----------------------------------------------------------------------------------
 

@@ -87,14 +87,6 @@ class Standing:
             for part in self._log.describe(name).partitions
         )
 
-    def partitions(self, topic: str) -> tuple[int, bool]:
-        """How many it has, and whether it ever held a message."""
-        name = TopicName.parse(topic)
-        if name not in self._log.topics(name.namespace):
-            return 0, False
-        parts = self._log.describe(name).partitions
-        return len(parts), any(part.end for part in parts)
-
 
 def find_changes(flow: Flow, planned: Plan) -> Changes:
     before = load_record(flow.data_dir, flow.name)
@@ -155,7 +147,6 @@ class _Found:
         for topic, use in self.before.topics.items():
             if use.live:
                 self._topic(topic, use, now)
-        self._growth(now)
         past = {
             topic: replace(use, live=False)
             for topic, use in self.before.topics.items()
@@ -256,23 +247,6 @@ class _Found:
         self.losses.append(
             Loss(use.component, what, instead, park=topic if use.kind == "park" else None)
         )
-
-    def _growth(self, now: PlanRecord) -> None:
-        for topic, use in now.topics.items():
-            if use.kind != "receiver" or topic not in self.before.topics:
-                continue
-            there, used = self.standing.partitions(topic)
-            wanted = self.flow.topic_options(topic).partitions or 1
-            if used and wanted > there:
-                self.losses.append(
-                    Loss(
-                        use.component,
-                        f"{topic} would grow from {there} to {wanted} partitions, which spreads streams "
-                        "anew: messages that are sent again are not recognised, and a stream that has "
-                        "messages to be read may lose its order",
-                        f"give it `partitions: {there}`",
-                    )
-                )
 
 
 def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -102,7 +102,7 @@ class Finder:
         began = began_s(event.stream)
         if began is not None:
             return self._search_all(topic, event, began, partitions)
-        partition = home_partition(event.peer, event.stream, partitions)
+        partition = home_partition(event.peer, event.stream, self._log.homes(topic))
         if known is not None:
             return partition, known
         reader = self._reader(topic, partition)

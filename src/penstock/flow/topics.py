@@ -12,7 +12,7 @@ from penstock.config.model import RetentionOptions, TopicOptions
 from penstock.config.names import name_from
 from penstock.flow.plan import Plan
 from penstock.limits import MAX_NAME_CHARS
-from penstock.log.interface import Log, Retention, TopicConfig
+from penstock.log.interface import Log, Retention, TopicConfig, differences
 from penstock.log.names import TopicName
 
 log = logs.get("flow")
@@ -21,7 +21,9 @@ log = logs.get("flow")
 def make_topics(engine: Log, flow: Flow, planned: Plan) -> None:
     """Those that the flow itself writes to."""
     usual = flow.topic_options
-    make_topic(engine, TopicName.parse(flow.dead_letter), TopicOptions(partitions=1))
+    own = flow.topics.get(flow.dead_letter, TopicOptions())
+    letters = own.model_copy(update={"partitions": 1})
+    make_topic(engine, TopicName.parse(flow.dead_letter), letters)
     for cut in planned.cuts:
         make_passage(engine, TopicName.parse(cut.topic), usual(cut.topic))
     for one in flow.components.values():
@@ -35,15 +37,19 @@ def make_topics(engine: Log, flow: Flow, planned: Plan) -> None:
 
 
 def make_topic(engine: Log, name: TopicName, options: TopicOptions) -> int:
-    """Make a topic, or let it grow; what it was made with stays. Says how many partitions it has."""
-    wanted = _config(options)
-    if name in engine.topics(name.namespace):
-        present = engine.config(name)
-        count = max(wanted.partitions, present.partitions)
-        if replace(present, partitions=count) != replace(wanted, partitions=count):
-            log.warning("topic keeps the settings it was made with", topic=str(name))
-        wanted = replace(present, partitions=count)
-    engine.create(name, wanted)
+    """Make a topic, or give one that is there what the flow asks for; it keeps what the flow says nothing
+    of, and all its partitions. Says how many it has. TopicExists if it cannot be as the flow asks."""
+    if name not in engine.topics(name.namespace):
+        wanted = _config(options, TopicConfig())
+        engine.create(name, wanted)
+        return wanted.partitions
+    present = engine.config(name)
+    wanted = _config(options, present)
+    if wanted.ids == present.ids:
+        most = 1 if present.ids == "producer" else max(wanted.partitions, present.partitions)
+        wanted = replace(wanted, partitions=most)
+    if engine.create(name, wanted):
+        log.info("topic changed", topic=str(name), settings=differences(present, wanted))
     return wanted.partitions
 
 
@@ -78,13 +84,14 @@ def topic_beside(flow: Flow, component: str, purpose: str) -> TopicName:
     return TopicName.parse(name)
 
 
-def _config(options: TopicOptions) -> TopicConfig:
-    kept, default = options.retention, TopicConfig()
-    return TopicConfig(
-        partitions=options.partitions or 1,
-        ids=options.ids,
-        compression=options.compression or "none",
-        retention=Retention() if kept is None else Retention(kept.age_s, kept.size_bytes),
-        segment_bytes=options.segment_bytes or default.segment_bytes,
-        segment_age_s=options.segment_age_s or default.segment_age_s,
+def _config(options: TopicOptions, base: TopicConfig) -> TopicConfig:
+    kept = options.retention
+    return replace(
+        base,
+        partitions=options.partitions or base.partitions,
+        ids=options.ids if "ids" in options.model_fields_set else base.ids,
+        compression=options.compression or base.compression,
+        retention=base.retention if kept is None else Retention(kept.age_s, kept.size_bytes),
+        segment_bytes=options.segment_bytes or base.segment_bytes,
+        segment_age_s=options.segment_age_s or base.segment_age_s,
     )

@@ -313,7 +313,7 @@ class Coordinator:
                 self._pause(attempt, str(error))
 
     def _roll_back(self, txn: Txn, result: Result, held: Mapping[str, Sink]) -> None:
-        for name in {vote.sink for vote in result.votes}:
+        for name in dict.fromkeys(vote.sink for vote in result.votes):
             sink = held.get(name) or self.sinks[name]
             self._try(name, lambda name=name, sink=sink: self._abort(name, sink, txn))  # type: ignore[misc]
 

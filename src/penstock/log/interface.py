@@ -8,6 +8,8 @@ Promised:
 - Rows are idempotent by their producer's number (`append_rows`), also after a restart.
 - A numbered stream (see `penstock.message`) is idempotent: a repeat is a no-op that gives back the
   first offset, also after a restart. So is an `Idempotency-Key`, within the limits of `limits.py`.
+- With `ids: producer`, an id at or below the topic's highest is a no-op, whatever its stream; a message
+  without one (a stream that the edge made up, an `Idempotency-Key`) is refused with NeedsId.
 - Readers see only what is durable, and every batch they are given has passed its checksum.
 
 Not promised: order between streams; that offsets start at 0 (retention moves the beginning); that
@@ -18,7 +20,7 @@ caller was told of it, or after.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -59,6 +61,24 @@ class TopicConfig:
     retention: Retention = field(default_factory=Retention)
     segment_bytes: int = SEGMENT_BYTES
     segment_age_s: float = SEGMENT_AGE_S
+
+
+def differences(before: TopicConfig, now: TopicConfig) -> str:
+    """What changed from one to the other, for people; empty if nothing did."""
+    pairs = [
+        (field.name, getattr(before, field.name), getattr(now, field.name)) for field in fields(now)
+    ]
+    return ", ".join(
+        f"{name} {_shown(was)} → {_shown(is_now)}" for name, was, is_now in pairs if was != is_now
+    )
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, Retention):
+        return str(value)
+    limits = [] if value.age_s is None else [f"{value.age_s:g} s"]
+    limits += [] if value.size_bytes is None else [f"{value.size_bytes} bytes"]
+    return " and ".join(limits) or "kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +227,11 @@ class Reader(Protocol):
 
 class Log(Protocol):
     def create(self, name: TopicName, config: TopicConfig) -> bool:
-        """Make a topic, or grow it. False if it was there already, the same; TopicExists if not."""
+        """Make a topic, or change its settings, durably. False if it was there already, the same.
+
+        Partitions may only grow, and `ids` never changes (TopicExists). Whoever holds a partition open
+        goes by its settings as they were then; retention and compression are read for each `maintain`.
+        """
 
     def delete(self, name: TopicName) -> None:
         """Remove a topic and its messages. Refused (LogLocked) while anyone writes to it."""
@@ -215,6 +239,10 @@ class Log(Protocol):
     def topics(self, namespace: str | None = None) -> list[TopicName]: ...
 
     def config(self, name: TopicName) -> TopicConfig: ...
+
+    def homes(self, name: TopicName) -> int:
+        """Over how many partitions, from the first on, streams that their senders name are spread, and
+        keys. It stays when partitions are added, so that repeats are still met where they are known."""
 
     def describe(self, name: TopicName) -> TopicInfo: ...
 

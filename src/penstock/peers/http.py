@@ -36,6 +36,9 @@ _OWN_HEADERS = frozenset(
 
 
 class HttpServerOptions(BindOptions, ReceiverOptions):
+    carries_ids = True
+    schemes = ("tcp", "http", "https")
+
     path: str = Field("/", pattern=r"^/[!-~]*$", max_length=1000)
     """Messages are POSTed to this path or below it."""
 

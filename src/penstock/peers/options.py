@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic.json_schema import WithJsonSchema
 
-from penstock.config.address import BindAddress, TargetAddress
+from penstock.config.address import BindAddress, TargetAddress, without_scheme
 from penstock.config.options import Options, Seconds, SizeBytes, Topic
 from penstock.limits import (
     LARGEST_MESSAGE_BYTES,
@@ -81,8 +81,16 @@ class ReceiverOptions(Options):
 class BindOptions(Options):
     """Listens on a network address."""
 
+    schemes: ClassVar[tuple[str, ...]] = ("tcp",)
+    """What may stand before the address: `tcp://:7071`, as files of the original relay write it."""
+
     bind: BindAddress = Field(validation_alias=AliasChoices("bind", "bind_addr"))
-    """Where to listen: `host:port`, or `:port` for every interface."""
+    """Where to listen: `host:port`, or `:port` for every interface, IPv4 and IPv6."""
+
+    @field_validator("bind", mode="before")
+    @classmethod
+    def _scheme_fits(cls, value: object) -> object:
+        return without_scheme(value, *cls.schemes) if isinstance(value, str) else value
 
 
 class ConnectionOptions(Options):
@@ -159,7 +167,15 @@ class DestinationOptions(Options):
 class AddressOptions(Options):
     """The network address of a destination."""
 
+    schemes: ClassVar[tuple[str, ...]] = ("tcp",)
+    """What may stand before the address."""
+
     address: TargetAddress = Field(
         validation_alias=AliasChoices("address", "bind", "bind_addr", "connect")
     )
     """What to connect to: `host:port`, or `:port` on this machine."""
+
+    @field_validator("address", mode="before")
+    @classmethod
+    def _scheme_fits(cls, value: object) -> object:
+        return without_scheme(value, *cls.schemes) if isinstance(value, str) else value

@@ -58,7 +58,7 @@ class PostgresTargetOptions(Options):
 
 @declare(Kind.RECEIVER, "postgres", "Reads an out-table of a PostgreSQL database.")
 class PostgresReceiverOptions(PostgresOptions, PostgresSourceOptions, ReceiverOptions):
-    pass
+    carries_ids = True
 
 
 @declare(Kind.SINK, "postgres", "Writes rows of a PostgreSQL table, exactly once.")
@@ -68,6 +68,8 @@ class PostgresSinkOptions(PostgresOptions, PostgresTargetOptions, DestinationOpt
 
 @declare(Kind.PEER, "postgres", "Reads an out-table and writes rows.")
 class PostgresPeerOptions(PostgresOptions, ReceiverOptions):
+    carries_ids = True
+
     receive: PostgresSourceOptions
     """What to read."""
 

@@ -29,6 +29,8 @@ class DatagramOptions(ReceiverOptions):
 
 @declare(Kind.RECEIVER, "udp", "Takes messages from UDP datagrams.", available=True)
 class UdpReceiverOptions(BindOptions, BackendOptions, DatagramOptions):
+    schemes = ("udp",)
+
     def listens(self) -> list[Socket]:
         return [Socket("udp", self.bind)]
 
@@ -44,5 +46,7 @@ class UdpPeerOptions(UdpReceiverOptions):
 
 @declare(Kind.SINK, "udp", "Sends each message as a UDP datagram.", available=True)
 class UdpSinkOptions(AddressOptions, DestinationOptions):
+    schemes = ("udp",)
+
     def promise(self) -> tuple[Guarantee, str]:
         return Guarantee.BEST_EFFORT, LOSSY

@@ -2,7 +2,8 @@
 
     messages.py   decorators for encoders and decoders      config.py   both ends of a stream, described once
     sink.py       what a flow sends, to be read             two_phase.py   a sink that prepares and commits
-    source.py     a program that sends; aio.py for asyncio  sender.py   its connection
+    source.py     a program that sends; aio.py for asyncio  ahead.py    reads beside an event loop
+    sender.py     keeps a source connected                  wire.py     one of its connections
     outbox.py     what is not yet acknowledged              packs.py    many frames at once
     sources.py    files that can be read again              streams.py  both halves of a stream in one class
     pipeline.py   flows built in Python

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from penstock.errors import PenstockError
+from penstock.sdk.ahead import Ahead
 from penstock.sdk.outbox import OutStream
 from penstock.sdk.sender import Sender
 from penstock.sdk.source import (
@@ -62,10 +64,13 @@ class SourceExtension(SourceBase):
         return None if stream.durable < 0 else stream.durable
 
     async def feed(self, source: ReplayableSource, partition: Partition = None) -> int:
-        source.reset(await self.point_of_reference(partition))
+        """The source is read in a thread: it may wait, for its disk or because it is `Throttled`."""
+        await asyncio.to_thread(source.reset, await self.point_of_reference(partition))
         written = 0
-        for number, message in source:
-            written += await self.write(message, partition, number)
+        async with contextlib.aclosing(aiter(Ahead(source))) as ahead:
+            async for some in ahead:
+                for number, message in some:
+                    written += await self.write(message, partition, number)
         return written
 
     async def flush(self, timeout_s: float | None = None) -> None:

@@ -3,9 +3,10 @@
 After every connection each stream is asked for anew, and goes on after the point of reference in the answer. A
 stream that somebody else holds is asked for again with the next ACK, and once a second.
 
-An ERROR from Penstock ends a connection. The same one again, with nothing acknowledged in between, is for good: sending
-it a third time would not help. So is any ERROR before the first OK ever, where a wrong cookie shows; later on that
-may be a receiver that has too many connections, and is tried again.
+An ERROR from Penstock ends a connection. It holds nothing but a text, so whether it will pass can only be tried: it is for
+good when the same one has come `SDK_REFUSALS` times in a row, for at least `SDK_REFUSED_S`, with nothing acknowledged
+in between. So is any ERROR before the first OK ever, where a wrong cookie shows; later on that may be a receiver that has
+too many connections, and is tried again.
 """
 
 from __future__ import annotations
@@ -15,16 +16,13 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.connector.connection import Event, Failed
-from penstock.connector.frames import NO_REFERENCE, Ack, Hello, Notify, NotifyAck, Ok, Restart
-from penstock.connector.keepalive import keep_alive
-from penstock.connector.sending import SendingConnection
-from penstock.connector.states import State
+from penstock.connector.frames import Hello
 from penstock.errors import PenstockError, ProtocolError, Unavailable
 from penstock.flow.backoff import Backoff
+from penstock.limits import SDK_REFUSALS, SDK_REFUSED_S
 from penstock.sdk.outbox import Outbox, OutStream
+from penstock.sdk.wire import Wire
 
-_ASK_AGAIN_S = 1.0
 _ATTEMPT_S = 10.0  # for one connection
 
 
@@ -46,11 +44,10 @@ class Sender:
         self._outbox = outbox
         self._backoff = backoff
         self._changed = asyncio.Event()
-        self._wire: _Wire | None = None
+        self._wire: Wire | None = None
         self._moved_to: tuple[str, int] | None = None
         self._ever_ok = False
-        self._heard_error: tuple[str, int] | None = None  # and what was durable then
-        self._durable = 0  # acknowledgements so far
+        self._refusals = Refusals(asyncio.get_running_loop().time)
         self._ending = False
         self._waking = False
         self.failure: PenstockError | None = None
@@ -140,19 +137,19 @@ class Sender:
             if (host, port) != before:
                 self._outbox.moved()
             before = host, port
-            wire = _Wire(self, self._outbox)
+            wire = Wire(self, self._outbox)
             try:
                 await self._connect(wire, host, port)
             except (OSError, TimeoutError) as error:
                 self.trouble = f"{host}:{port}: {str(error) or type(error).__name__}"
                 self._moved_to = None  # back to where we know the way
             else:
-                attempt = 0 if wire.greeted else attempt
+                attempt = 0 if wire.greeted and not self._refusals.count else attempt
             self._changed.set()
             attempt = 1 if wire.told_to_restart else attempt + 1
             await asyncio.sleep(self._backoff.delay_s(attempt))
 
-    async def _connect(self, wire: _Wire, host: str, port: int) -> None:
+    async def _connect(self, wire: Wire, host: str, port: int) -> None:
         """From the connection's first moment to its last."""
         loop, tls = asyncio.get_running_loop(), self._target.tls
         name = None if tls is None else self._target.host
@@ -182,7 +179,7 @@ class Sender:
         self._changed.set()
 
     def durable(self) -> None:
-        self._durable += 1
+        self._refusals.over()
 
     def go_to(self, address: str | None) -> None:
         if address is not None:
@@ -190,169 +187,31 @@ class Sender:
             self._moved_to = (host.strip("[]"), int(port)) if port.isdigit() else None
 
     def refused(self, reason: str, greeted: bool) -> None:
-        said = (reason, self._durable)
-        if not self._ever_ok or (greeted and self._heard_error == said):
+        if not self._ever_ok or (greeted and self._refusals.again(reason)):
             self.fail(ProtocolError(f"{self.address} refuses: {reason}"))
-        if greeted:
-            self._heard_error = said
 
     def fail(self, error: PenstockError) -> None:
         self.failure = error
         self._changed.set()
 
 
-class _Wire(asyncio.Protocol):
-    """One connection."""
+class Refusals:
+    """How often the same ERROR has come in a row, and since when."""
 
-    def __init__(self, sender: Sender, outbox: Outbox) -> None:
-        self._sender = sender
-        self._outbox = outbox
-        self._connection = SendingConnection()
-        self._transport: asyncio.Transport | None = None
-        self._paused = False
-        self._asking: list[OutStream] = []  # to be asked for, when there is a credit
-        self._refused: list[OutStream] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._ends: set[int] = set()
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.on_greeted: Callable[[], None] = lambda: None
-        self.greeted = False
-        self.told_to_restart = False
-        self.trouble = ""
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._reason = ""
+        self._since_s = 0.0
+        self.count = 0
 
-    @property
-    def done(self) -> bool:
-        return not self._ends or self.gone.done()
+    def again(self, reason: str) -> bool:
+        """Whether it is for good."""
+        if not self.count or reason != self._reason:
+            self._reason, self._since_s, self.count = reason, self._clock(), 0
+        self.count += 1
+        lasted_s = self._clock() - self._since_s
+        return self.count >= SDK_REFUSALS and lasted_s >= SDK_REFUSED_S
 
-    # --- The socket -----------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-        keep_alive(transport.get_extra_info("socket"))
-
-    def data_received(self, data: bytes) -> None:
-        for event in self._connection.feed(data):
-            self._handle(event)
-        self.pump()
-        if self._connection.closing:
-            self.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._connection.disconnected()
-        if self._timer is not None:
-            self._timer.cancel()
-        if exc is not None and not self.trouble:
-            self.trouble = str(exc)
-        if not self.gone.done():
-            self.gone.set_result(None)
-        self._sender.progressed()
-
-    def pause_writing(self) -> None:
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        self.pump()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    # --- What we say ----------------------------------------------------------------------------
-
-    def greet(self, hello: Hello) -> None:
-        self._connection.hello(hello)
-        self._flush()
-
-    def ask_for(self, stream: OutStream) -> None:
-        if self.greeted and not stream.granted and stream not in self._asking:
-            self._asking.append(stream)
-            self.pump()
-
-    def end_streams(self) -> None:
-        for stream_id in self._connection.open_streams():
-            self._ends.add(stream_id)
-            self._connection.end(stream_id)
-        self._flush()
-
-    def pump(self) -> None:
-        """As much as credits and the socket allow."""
-        connection = self._connection
-        if connection.state is not State.STREAMING:
-            return
-        while self._asking and connection.credits:
-            stream = self._asking.pop()
-            # Several callers may wait for the same one.
-            if connection.stream_state(stream.stream_id) in (State.NOTIFY_SENT, State.OPEN):
-                continue
-            connection.notify(Notify(stream.stream_id, stream.name, max(stream.durable, 0)))
-        self._flush()
-        for stream in list(self._outbox.streams.values()):
-            if not (stream.granted and stream.waits):
-                continue
-            while not self._paused and connection.credits:
-                pack = self._outbox.next_pack(stream, connection.credits)
-                if pack is None:
-                    break
-                connection.messages(stream.stream_id, len(pack), pack.frames)
-                self._flush()
-
-    def _flush(self) -> None:
-        out, transport = self._connection.take(), self._transport
-        if out and transport is not None and not transport.is_closing():
-            transport.write(out[0] if len(out) == 1 else b"".join(out))
-
-    # --- What Penstock says -----------------------------------------------------------------------
-
-    def _handle(self, event: Event) -> None:
-        match event:
-            case Ack(_, streams):
-                for stream_id, reference in streams:
-                    self._acknowledged(stream_id, reference)
-                self._ask_again()
-                self._sender.progressed()
-            case NotifyAck(success, stream_id, reference):
-                self._answered(self._outbox.streams[stream_id], success, reference)
-            case Ok():
-                self.greeted = True
-                self.on_greeted()
-                self._asking = list(self._outbox.streams.values())
-                self._sender.greeted()
-            case Restart(address):
-                self.told_to_restart = True
-                self._sender.go_to(address)
-            case Failed(reason, ours):
-                self.trouble = reason
-                if not ours:
-                    self._sender.refused(reason, self.greeted)
-
-    def _acknowledged(self, stream_id: int, reference: int) -> None:
-        self._ends.discard(stream_id)
-        if reference != NO_REFERENCE:
-            self._outbox.acknowledged(self._outbox.streams[stream_id], reference)
-            self._sender.durable()
-
-    def _answered(self, stream: OutStream, success: bool, reference: int) -> None:
-        if success:
-            try:
-                self._outbox.resumed(stream, -1 if reference == NO_REFERENCE else reference)
-            except ProtocolError as error:
-                self._sender.fail(error)
-                self.close()
-            self._sender.progressed()
-            return
-        self._refused.append(stream)
-        self._sender.trouble = f"another program holds stream {stream.stream_id}"
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_ASK_AGAIN_S, self._ask_again_later)
-
-    def _ask_again_later(self) -> None:
-        self._timer = None
-        self._ask_again()
-        self.pump()
-
-    def _ask_again(self) -> None:
-        self._asking += self._refused
-        self._refused.clear()
+    def over(self) -> None:
+        """Something was taken."""
+        self.count = 0

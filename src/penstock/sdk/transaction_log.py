@@ -2,7 +2,7 @@
 
 A file of records, end to end, after eight bytes that say what it is:
 
-    u32 length of the body    u32 CRC-32 of the body    body: u8 type, then the fields
+    u32 length of the body    u32 CRC-32 of the body    u32 CRC-32 of these eight bytes    body: u8 type, then the fields
 
     1 VOTED     short worker, short transaction, u8 commit, u64 start, u64 end, short reason
     2 DECIDED   short worker, short transaction, u8 commit, u64 start, u64 end
@@ -13,8 +13,9 @@ A file of records, end to end, after eight bytes that say what it is:
 `append` returns when the record is durable (as far as the machine's fsync is; a kill of the process alone loses
 nothing). DONE is the exception: it only saves work after a restart, and is not waited for.
 
-Recovery: a last record that is not all there was never answered for, and is cut away. Damage before the last
-record is an error: to go on without it would forget a vote.
+Recovery: a last record that is not all there was never answered for, and is cut away. Any other damage is an error: to go
+on without a record would forget a vote. That a record reaches past the end is believed only if its length is sound.
+Files that begin with `PENSTXN1` have no third number, and are written anew when they are opened.
 
 Compaction writes what is still worth knowing to a new file and puts that in the old one's place.
 """
@@ -25,10 +26,12 @@ import fcntl
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.connector.frames import MAX_SHORT_BYTES, Body, short
 from penstock.connector.ledger import Decided, Voted
@@ -36,8 +39,10 @@ from penstock.connector.participant import Done, Left, Preparing, Record
 from penstock.errors import CorruptLog, LogLocked, ProtocolError
 from penstock.limits import SINK_LOG_BYTES
 
-MAGIC: Final = b"PENSTXN1"
-_HEAD: Final = struct.Struct(">II")
+MAGIC: Final = b"PENSTXN2"
+OLD_MAGIC: Final = b"PENSTXN1"
+_OLD_HEAD: Final = struct.Struct(">II")
+_HEAD: Final = struct.Struct(">III")
 _RANGE: Final = struct.Struct(">BQQ")
 _PLAIN_RANGE: Final = struct.Struct(">QQ")
 
@@ -51,9 +56,10 @@ class _Type(IntEnum):
 
 
 def encode(record: Record) -> bytes:
-    """A whole record, with its length and checksum."""
+    """A whole record, with its length and checksums."""
     body = _encode_body(record)
-    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+    head = _OLD_HEAD.pack(len(body), zlib.crc32(body))
+    return head + zlib.crc32(head).to_bytes(4, "big") + body
 
 
 def _encode_body(record: Record) -> bytes:
@@ -106,8 +112,9 @@ class Condensed:
     def __init__(self) -> None:
         self._preparing: dict[str, Preparing] = {}
         self._votes: dict[str, Voted] = {}
-        self._decided: dict[str, Decided] = {}
-        self._done: dict[str, Done] = {}
+        self._committed: dict[str, Decided] = {}  # the last one: where the worker's stream stands
+        self._done: dict[str, Done] = {}  # with that
+        self._aborting: dict[str, Decided] = {}
 
     def add(self, record: Record) -> None:
         worker = record.worker
@@ -118,22 +125,38 @@ class Condensed:
                 self._preparing.pop(worker, None)
                 self._votes[worker] = record
             case Decided():
-                self._votes.pop(worker, None)
-                self._done.pop(worker, None)
-                self._decided[worker] = record
+                vote = self._votes.pop(worker, None)
+                # Old logs, compacted, may begin with a roll back that says where the stream stands.
+                if record.commit or (vote is None and worker not in self._committed):
+                    self._done.pop(worker, None)
+                    self._committed[worker] = record
+                elif vote is None or vote.commit:
+                    self._aborting[worker] = record
+                else:  # in old logs, its range is what the worker had asked for
+                    at = self._committed_end(worker)
+                    self._aborting[worker] = replace(record, start=at, end=at)
             case Done(transaction=name):
-                found = self._preparing.get(worker)
-                if found is not None and found.transaction == name:
-                    del self._preparing[worker]
-                else:
-                    self._done[worker] = record
+                for open_ones in (self._preparing, self._aborting):
+                    found = open_ones.get(worker)
+                    if found is not None and found.transaction == name:
+                        del open_ones[worker]
+                        return
+                self._done[worker] = record
             case Left():
-                for known in (self._preparing, self._votes, self._decided, self._done):
+                for known in self._all:
                     known.pop(worker, None)
 
+    def _committed_end(self, worker: str) -> int:
+        known = self._committed.get(worker)
+        return 0 if known is None else known.end if known.commit else known.start
+
+    @property
+    def _all(self) -> tuple[dict[str, Any], ...]:
+        """In an order in which they may be read again."""
+        return (self._committed, self._done, self._aborting, self._votes, self._preparing)
+
     def records(self) -> list[Record]:
-        known = (self._decided, self._done, self._votes, self._preparing)
-        return [record for records in known for record in records.values()]
+        return [record for known in self._all for record in known.values()]
 
 
 class TransactionLog:
@@ -162,9 +185,11 @@ class TransactionLog:
             os.fsync(self._fd)
             sync_folder(self._path.parent)
             return [], len(MAGIC)
-        if not data.startswith(MAGIC):
+        if not data.startswith((MAGIC, OLD_MAGIC)):
             raise CorruptLog(f"{self._path} is no transaction log; give the sink another folder")
         records, end = read_records(data, str(self._path))
+        if data.startswith(OLD_MAGIC):
+            return records, self._replace(records)
         if end < len(data):
             os.ftruncate(self._fd, end)
             os.fsync(self._fd)
@@ -195,13 +220,17 @@ class TransactionLog:
 
     def compact(self) -> None:
         """The same, in fewer records."""
-        data = MAGIC + b"".join(encode(record) for record in self._condensed.records())
+        self.size_bytes = self._replace(self._condensed.records())
+        # If that much is still worth knowing, wait for more than that.
+        self._compact_bytes = max(self._compact_bytes, 4 * self.size_bytes)
+
+    def _replace(self, records: Iterable[Record]) -> int:
+        """By a new file with these; its size."""
+        data = MAGIC + b"".join(map(encode, records))
         replace_file(self._path, data)
         os.close(self._fd)
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        self.size_bytes = len(data)
-        # If that much is still worth knowing, wait for more than that.
-        self._compact_bytes = max(self._compact_bytes, 4 * self.size_bytes)
+        return len(data)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -210,15 +239,18 @@ class TransactionLog:
 
 def read_records(data: bytes, where: str) -> tuple[list[Record], int]:
     """The records after the magic, and where the last whole one ends."""
+    head = _OLD_HEAD if data.startswith(OLD_MAGIC) else _HEAD
     records: list[Record] = []
     at = len(MAGIC)
-    while len(data) - at >= _HEAD.size:
-        length, checksum = _HEAD.unpack_from(data, at)
-        body = data[at + _HEAD.size : at + _HEAD.size + length]
-        end = at + _HEAD.size + length
-        if not length or len(body) < length or zlib.crc32(body) != checksum:
-            # Torn by a crash, if nothing follows it.
-            if end >= len(data) or not any(data[at:]):
+    while len(data) - at >= head.size:
+        length, checksum, *check = head.unpack_from(data, at)
+        begin = at + head.size
+        end = begin + length
+        body = data[begin:end]
+        sound = not check or zlib.crc32(data[at : at + _OLD_HEAD.size]) == check[0]
+        if not sound or not length or len(body) < length or zlib.crc32(body) != checksum:
+            # Torn by a crash: it is the last, or its length did not come to be written, nor anything behind.
+            if (sound and end >= len(data)) or not any(data[begin:]):
                 break
             raise CorruptLog(
                 f"{where}, byte {at}: a record is damaged. Restore the file; or, to start over, "

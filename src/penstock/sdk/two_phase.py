@@ -138,7 +138,9 @@ class TwoPhaseSink:
                 one.shutdown(socket.SHUT_RDWR)
         if self._listening is not None:
             self._listening.close()
-        for thread in list(self._threads):
+        with self._changes:
+            threads = list(self._threads)
+        for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
         if self._workers is not None:
@@ -174,8 +176,12 @@ class TwoPhaseSink:
 
     def _begin(self, connection: socket.socket) -> None:
         with self._changes:
+            # Whoever comes while `close` waits for the others would be waited for, too, and for ever.
+            if self._closed.is_set():
+                connection.close()
+                return
             self._connections.add(connection)
-        self._start(self._serve, connection)
+            self._start(self._serve, connection)
 
     def _start(self, work: object, connection: socket.socket) -> None:
         thread = threading.Thread(target=work, args=(connection,), daemon=True)  # type: ignore[arg-type]
@@ -189,19 +195,25 @@ class TwoPhaseSink:
             keep_alive(connection)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
-                used = self._tls.wrap_socket(connection, server_side=True)
+                used = self._tls.wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
                 with self._changes:
+                    # The other one has nothing to shut down any more.
                     self._connections.discard(connection)
                     self._connections.add(used)
+                    if self._closed.is_set():
+                        return
+                used.do_handshake()
             self._converse(used)
         except OSError as error:
             log.debug("connection ended", reason=str(error))
         finally:
             with self._changes:
                 self._connections -= {connection, used}
+                self._threads.discard(threading.current_thread())
             with suppress(OSError):
                 used.close()
-            self._threads.discard(threading.current_thread())
 
     def _converse(self, connection: socket.socket) -> None:
         assert self._workers is not None

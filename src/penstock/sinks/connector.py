@@ -1,9 +1,10 @@
 """`sink.connector`: programs that take part in the flow's transactions, over the connector protocol.
 
-In a task, for each attempt:
+In a task, for each attempt (`connector_task`):
 
 1. Take a worker of the task's slot (`connector_workers`), connect in its name, settle what the sink names.
-2. Send data as they come, from the end of the worker's last committed round on.
+2. Send data as they come, from the end of the worker's last committed round on. That of a new worker is what the
+   sink says, and is written down before anything is sent.
 3. Write down the round, synced; PHASE1; wait for the vote. A vote to roll back is answered with PHASE2 at once.
 4. Close the connection. The token says which worker holds which round.
 
@@ -21,48 +22,29 @@ Nothing here asks who wrote the sink: all that it relies on is in the protocol's
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock import faults, logs
-from penstock.connector.columns import encode_messages
-from penstock.connector.frames import MAX_SHORT_BYTES, NO_REFERENCE, Hello
-from penstock.connector.heads import LEAST_LENGTH
-from penstock.connector.two_phase import DATA_STREAM
+from penstock.connector.frames import Hello
 from penstock.guarantee import Guarantee
-from penstock.interceptors.weaving import binary
-from penstock.limits import ENCODE_BYTES, MAX_CONNECTOR_FRAME_BYTES
-from penstock.sinks.columns import offsets_of, pieces
+from penstock.limits import MAX_CONNECTOR_FRAME_BYTES
 from penstock.sinks.connections import Target
 from penstock.sinks.connector_link import WorkerLink
+from penstock.sinks.connector_task import ConnectorTask, Token, said
 from penstock.sinks.connector_workers import Round, Worker, Workers
 from penstock.sinks.framing import Framing
-from penstock.sinks.interface import Poisoned, Prepared, SinkRefuses, SinkUnavailable, Txn
+from penstock.sinks.interface import SinkUnavailable, Txn
 from penstock.sinks.staging import reaching
 from penstock.version import __version__
 
 log = logs.get("engine")
 PROGRAM: Final = f"penstock/{__version__}"
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """What an attempt prepared: whose round it is."""
-
-    partition: int
-    file: str  # of the worker
-    transaction: str
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +84,10 @@ class ConnectorSink:
     def workers(self, coordinator: str) -> Workers:
         return Workers(self.data_dir, self.name, coordinator)
 
-    def link(self, worker: Worker, decide: Callable[[str], bool]) -> WorkerLink:
+    def link(self, worker: Worker, decide: Callable[[str], bool], stands: int) -> WorkerLink:
+        """`stands`: where the worker's stream does, once all that the sink names is settled."""
         hello = Hello(self.version, self.cookie, PROGRAM, worker.name)
-        reference = worker.known.committed or 0
-        return WorkerLink(self.target, hello, decide, self.target.timeout_s, reference)
+        return WorkerLink(self.target, hello, decide, self.target.timeout_s, stands)
 
     # --- The driver -----------------------------------------------------------------------------
 
@@ -125,7 +107,20 @@ class ConnectorSink:
             current = None if known.round is None else known.round.transaction
             if current != token.transaction and (known.committed is not None or current):
                 return  # it was settled before, and the worker has gone on
-            self._settle(worker, partial(str.__eq__, token.transaction))
+            link = self.link(worker, partial(str.__eq__, token.transaction), token.end)
+            link.close()
+            if token.transaction not in link.named and said(link) < token.end:
+                # After a crash in here the sink was told before. Then it stands at the end, or says what it was asked.
+                log.warning(
+                    "a round that was decided is not known to the sink, which stands before its end: its messages "
+                    "may be lost there",
+                    sink=self.name,
+                    worker=worker.name,
+                    txn=token.transaction,
+                    start=token.start,
+                    end=token.end,
+                    stands=said(link),
+                )
             faults.point("connector.told", sink=self.name)
             worker.end(token.end)
             faults.point("connector.settled", sink=self.name)
@@ -139,12 +134,9 @@ class ConnectorSink:
             if _txn_of(found) == txn and found.transaction not in winners:
                 with workers.hold(path, self.target.timeout_s) as worker:
                     if worker.known.round == found:
-                        self._settle(worker, _never)
+                        self.link(worker, _never, found.start).close()
                         worker.end(found.start)
                         faults.point("connector.rolled_back", sink=self.name)
-
-    def _settle(self, worker: Worker, decide: Callable[[str], bool]) -> None:
-        self.link(worker, decide).close()
 
     def uncommitted(self, coordinator: str) -> list[Txn]:
         with reaching(self.name, self.data_dir):
@@ -161,7 +153,7 @@ class ConnectorSink:
             with workers.hold(workers.path("0.0"), self.target.timeout_s) as worker:
                 if worker.known.round is not None:
                     return
-                link = self.link(worker, _never)
+                link = self.link(worker, _never, worker.known.committed or 0)
                 link.workers_left(tuple(gone.values()), self.vote_timeout_s)
                 link.close()
             for path in gone:
@@ -175,119 +167,6 @@ class ConnectorSink:
 
     def close(self) -> None:
         """Connections do not outlive what they are made for."""
-
-
-class ConnectorTask:
-    """One attempt: one worker, one connection, one round."""
-
-    def __init__(self, sink: ConnectorSink, txn: Txn, partition: int, attempt: int) -> None:
-        self._sink = sink
-        self._txn = txn
-        self._partition = partition
-        unique = secrets.token_hex(8)
-        self._transaction = f"{txn}/{partition}.{attempt}.{unique}"
-        self._wrapper = sink.framing.begin() if sink.framing.specs else None
-        self._worker: Worker | None = None
-        self._link: WorkerLink | None = None
-        self._start = self._end = 0
-
-    def write(self, events: pa.RecordBatch) -> None:
-        payloads = self._payloads(events)
-        self._check(events.column("key"), payloads)
-        columns = [payloads, events.column("key"), events.column("time")]
-        batch = pa.RecordBatch.from_arrays(columns, ["payload", "key", "time"])
-        if self._link is None:
-            self._connect()
-        assert self._link is not None
-        for piece in pieces(batch, ENCODE_BYTES):
-            self._link.send(self._frames(piece), self._sink.send_timeout_s)
-
-    def _payloads(self, events: pa.RecordBatch) -> Any:
-        payload = events.column("payload").fill_null(b"")
-        if self._wrapper is None:
-            return payload
-        wrapped = self._wrapper.wrap(payload)
-        if wrapped.count != events.num_rows:
-            raise Poisoned("the interceptors of this sink must make one message of each")
-        bounds = np.zeros(wrapped.count + 1, np.int32)
-        bounds[1:] = len(wrapped.blob) if wrapped.lengths is None else np.cumsum(wrapped.lengths)
-        return binary(bounds, wrapped.blob)
-
-    def _check(self, keys: Any, payloads: Any) -> None:
-        """Poisoned if a message does not fit into a frame."""
-        key_bytes = pc.fill_null(pc.binary_length(keys), 0).to_numpy(zero_copy_only=False)
-        sizes = key_bytes.astype(np.int64) + np.diff(offsets_of(payloads)) + LEAST_LENGTH
-        most = self._sink.max_frame_bytes
-        if not len(sizes) or (sizes.max() <= most and key_bytes.max() <= MAX_SHORT_BYTES):
-            return
-        bad = {
-            **{int(row): f"its frame has {sizes[row]} bytes; {most} are allowed"
-               for row in np.flatnonzero(sizes > most)},
-            **{int(row): f"its key has {key_bytes[row]} bytes; {MAX_SHORT_BYTES} fit into a frame"
-               for row in np.flatnonzero(key_bytes > MAX_SHORT_BYTES)},
-        }  # fmt: skip
-        raise Poisoned("a message does not fit into a frame of the connector protocol", bad)
-
-    def _frames(self, batch: pa.RecordBatch) -> memoryview:
-        payloads = batch.column("payload")
-        ends = self._end + np.cumsum(np.diff(offsets_of(payloads)), dtype=np.int64)
-        starts = np.concatenate(([self._end], ends[:-1]))
-        self._end = int(ends[-1])
-        times = pc.fill_null(batch.column("time").cast(pa.int64()), 0).to_numpy() * 1000
-        return encode_messages(
-            DATA_STREAM, starts, payloads, event_times=times, keys=batch.column("key")
-        )
-
-    def _connect(self) -> None:
-        sink = self._sink
-        with reaching(sink.name, sink.data_dir):
-            worker = self._worker = sink.workers(self._txn.coordinator).take(self._partition)
-        self._link = link = sink.link(worker, self._unknown)
-        reference = 0 if link.reference == NO_REFERENCE else link.reference
-        start = worker.known.committed
-        self._start = self._end = reference if start is None else start
-
-    def _unknown(self, transaction: str) -> bool:
-        """What this worker holds and nobody here knows of was never decided."""
-        log.warning("rolling back an unknown round", sink=self._sink.name, txn=transaction)
-        return False
-
-    def prepare(self) -> Prepared:
-        if self._link is None or self._worker is None:
-            return Prepared()
-        try:
-            self._phase1(self._link, self._worker)
-        finally:
-            self._finish()
-        file = self._worker.path.name
-        token = Token(self._partition, file, self._transaction, self._start, self._end)
-        return Prepared(orjson.dumps(asdict(token)))
-
-    def _phase1(self, link: WorkerLink, worker: Worker) -> None:
-        sink, start, end = self._sink, self._start, self._end
-        with reaching(sink.name, sink.data_dir):
-            worker.begin(self._transaction, start, end)
-        faults.point("connector.recorded", sink=sink.name)
-        if not link.vote(self._transaction, start, end, sink.vote_timeout_s):
-            link.tell(self._transaction, False, sink.vote_timeout_s)
-            with reaching(sink.name, sink.data_dir):
-                worker.end(start)
-            refused = sink.target.unavailable(
-                f"the sink voted to roll back. The round was {start} to {end}; the sink had said "
-                f"that it stood at {link.reference}"
-            )
-            raise SinkRefuses(str(refused))
-        faults.point("connector.voted", sink=sink.name)
-
-    def abort(self) -> None:
-        """A round that was written down stays so: the driver settles it."""
-        self._finish()
-
-    def _finish(self) -> None:
-        if self._link is not None:
-            self._link.close()
-        if self._worker is not None:
-            self._worker.release()
 
 
 def _txn_of(found: Round) -> Txn:

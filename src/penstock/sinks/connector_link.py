@@ -63,9 +63,9 @@ class WorkerLink:
         return self._worker.reference
 
     def send(self, frames: Buffer, timeout_s: float) -> None:
-        """Data. `timeout_s` is for the longest wait in which nothing moves."""
+        """Data. `timeout_s` is for the longest wait in which the sink takes nothing."""
         self._worker.connection.data(frames)
-        self._pump(lambda: True, timeout_s)
+        self._pump(lambda: True, timeout_s, patient=True)
 
     def vote(self, transaction: str, start: int, end: int, timeout_s: float) -> bool:
         """PHASE1, and the answer to it."""
@@ -99,22 +99,25 @@ class WorkerLink:
 
     # --- Bytes ----------------------------------------------------------------------------------
 
-    def _pump(self, done: Callable[[], bool], timeout_s: float) -> None:
-        """Move bytes until all is sent and `done`."""
+    def _pump(self, done: Callable[[], bool], timeout_s: float, *, patient: bool = False) -> None:
+        """Move bytes until all is sent and `done`. With `patient`, the time begins anew whenever something is
+        taken. What is heard is no reason to: a sink may say things for ever."""
         deadline = time.monotonic() + timeout_s
         try:
             while True:
                 self._out += [memoryview(piece) for piece in self._worker.connection.take()]
-                moved, wanted = self._send_some()
-                moved |= self._hear_some()
+                sent, wanted = self._send_some()
+                heard = self._hear_some()
                 self._settle()
                 pending = self._worker.connection.has_output
                 if not self._out and not pending and done():
                     return
-                if moved or pending:
+                if sent and patient:
                     deadline = time.monotonic() + timeout_s
-                    continue
-                self._wait(wanted, deadline)
+                if not (sent or heard or pending):
+                    self._wait(wanted, deadline)
+                elif time.monotonic() > deadline:
+                    raise TimeoutError
         except (OSError, ProtocolError) as error:
             self.drop()
             if isinstance(error, Refused):

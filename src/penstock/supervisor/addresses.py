@@ -13,9 +13,10 @@ import errno
 import os
 import socket
 from contextlib import ExitStack
-from typing import Literal
+from typing import Any, Literal
 
 from penstock.config.address import Address
+from penstock.edge.listening import Place, bind_every, places, socket_of
 from penstock.errors import Unavailable
 
 Transport = Literal["tcp", "udp"]
@@ -33,46 +34,32 @@ class Ports:
 
         Raises Unavailable, naming `who` wants it, if it cannot be had.
         """
-        places = _look_up(who, transport, address)
-        port = address.port
-        for family, place in places:
-            port = self._try(who, transport, address, family, place, port)
+        found = _look_up(who, transport, address)
+
+        def attempt(family: int, where: tuple[Any, ...]) -> socket.socket:
+            return _bound(transport, family, where)
+
+        try:
+            tried = bind_every(attempt, found)
+        except OSError as error:
+            raise _refusal(who, transport, address, error) from error
+        port: int = tried[0].getsockname()[1]
+        for sock in tried:
+            sock.close()
         if shared and transport == "tcp":
-            for family, place in places:
-                self._hold(who, address, family, place, port)
+            for family, (host, _, *more) in found:
+                self._hold(who, address, family, (host, port, *more))
         return Address(address.host, port)
 
     def close(self) -> None:
         self._held.close()
 
-    def _try(
-        self,
-        who: str,
-        transport: Transport,
-        address: Address,
-        family: int,
-        place: str,
-        port: int,
-    ) -> int:
-        """Bind as a single listener would, and let go; the port that was given."""
-        with _socket(family, transport) as sock:
-            try:
-                if transport == "tcp":
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                sock.bind((place, port))
-                if transport == "tcp":
-                    sock.listen(1)
-            except OSError as error:
-                raise _refusal(who, transport, address, error) from error
-            found: int = sock.getsockname()[1]
-            return found
-
-    def _hold(self, who: str, address: Address, family: int, place: str, port: int) -> None:
-        sock = self._held.enter_context(_socket(family, "tcp"))
+    def _hold(self, who: str, address: Address, family: int, where: tuple[Any, ...]) -> None:
+        sock = self._held.enter_context(socket_of(family, socket.SOCK_STREAM))
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            sock.bind((place, port))
+            sock.bind(where)
             # Needed to bind beside connections that are closing; off again, so that whoever tries
             # this port next is told that it is taken.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -80,54 +67,40 @@ class Ports:
             raise _refusal(who, "tcp", address, error) from error
 
 
-def bind_listener(who: str, address: Address) -> socket.socket:
-    """One bound TCP socket for a server of this process; its first address if the name has more."""
-    family, place = _look_up(who, "tcp", address)[0]
-    sock = _socket(family, "tcp")
+def bind_listeners(who: str, address: Address) -> list[socket.socket]:
+    """Listening TCP sockets for a server of this process: one for each address that the host stands for."""
+
+    def bind(family: int, where: tuple[Any, ...]) -> socket.socket:
+        return _bound("tcp", family, where)
+
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((place, address.port))
-        # Also on the same port, two sockets may be bound with SO_REUSEADDR until one listens.
-        sock.listen()
+        return bind_every(bind, _look_up(who, "tcp", address))
     except OSError as error:
-        sock.close()
         raise _refusal(who, "tcp", address, error) from error
+
+
+def _bound(transport: Transport, family: int, where: tuple[Any, ...]) -> socket.socket:
+    """As a single listener binds."""
+    sock = socket_of(family, _KINDS[transport])
+    try:
+        if transport == "tcp":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(where)
+        if transport == "tcp":
+            # Also on the same port, two sockets may be bound with SO_REUSEADDR until one listens.
+            sock.listen()
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 
-def shown(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return str(Address(host, port))
-
-
-def _look_up(who: str, transport: Transport, address: Address) -> list[tuple[int, str]]:
+def _look_up(who: str, transport: Transport, address: Address) -> list[Place]:
     try:
-        found = socket.getaddrinfo(
-            address.host or None, address.port, type=_KINDS[transport], flags=socket.AI_PASSIVE
-        )
+        return places(_KINDS[transport], address.host, address.port)
     except (socket.gaierror, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Unavailable(f"{who}: the host of {address} cannot be looked up ({reason})") from error
-    places = [(int(family), str(sockaddr[0])) for family, _, _, _, sockaddr in found]
-    usable = [place for place in dict.fromkeys(places) if _family_works(place[0])]
-    return usable or places
-
-
-def _family_works(family: int) -> bool:
-    """A machine without IPv6 still lists its addresses."""
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
-    except OSError:
-        return False
-    return True
-
-
-def _socket(family: int, transport: Transport) -> socket.socket:
-    sock = socket.socket(family, _KINDS[transport])
-    if family == socket.AF_INET6:
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    return sock
 
 
 def _refusal(who: str, transport: Transport, address: Address, error: OSError) -> Unavailable:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from penstock.config.address import Address
 from penstock.config.flow import Component, Flow, Missing
+from penstock.config.ids import lacks_ids
 from penstock.edge.listening import tls_context
 from penstock.edge.plan import EdgePlan, ReceiverPlan
-from penstock.errors import Unavailable
+from penstock.errors import ConfigError, Unavailable
 from penstock.flow.changes import find_changes
 from penstock.flow.graph import Graph
 from penstock.flow.planner import plan
@@ -53,10 +54,18 @@ def check_restart(flow: Flow, parts: Runnable) -> None:
 
 
 def settle_topics(flow: Flow, receivers: tuple[Component, ...], engine: Log) -> dict[str, int]:
-    """Make the receivers' topics, or let them grow. The partitions of each, by name."""
+    """Make the receivers' topics, or change them as the flow asks. The partitions of each, by name.
+
+    ConfigError if a topic goes by ids that its receiver cannot give: nothing would ever be stored.
+    """
     partitions = {}
     for text in dict.fromkeys(_topic(one) for one in receivers):
         partitions[text] = make_topic(engine, TopicName.parse(text), flow.topic_options(text))
+    for one in receivers:
+        if engine.config(TopicName.parse(_topic(one))).ids == "producer":
+            reason = lacks_ids(one)
+            if reason is not None:
+                raise ConfigError(f"{one.name}: {reason}; give it another topic")
     return partitions
 
 

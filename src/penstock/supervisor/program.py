@@ -23,11 +23,12 @@ import contextlib
 import resource
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from penstock import logs
 from penstock.config.flow import Flow
+from penstock.edge.listening import addresses_of
 from penstock.errors import Unavailable, UnknownMessage
 from penstock.flow.finding import Finder
 from penstock.flow.receipt import Receipt
@@ -38,7 +39,7 @@ from penstock.log.embedded import EmbeddedLog
 from penstock.log.interface import Log
 from penstock.log.names import TopicName
 from penstock.message import EventId
-from penstock.supervisor.addresses import Ports, bind_listener, shown
+from penstock.supervisor.addresses import Ports, bind_listeners
 from penstock.supervisor.child import Child, ChildState
 from penstock.supervisor.datadir import DataDirLock, make_data_dir
 from penstock.supervisor.overview import Overview, ProcessView
@@ -57,7 +58,7 @@ class AdminService(Protocol):
     async def stop(self) -> None: ...
 
 
-OpenAdmin = Callable[[Overview, Log, socket.socket, str], AdminService]
+OpenAdmin = Callable[[Overview, Log, Sequence[socket.socket], str], AdminService]
 """Makes the admin API for a bound socket and the host it was configured with."""
 
 Show = Callable[[Overview, str], Coroutine[Any, Any, None]]
@@ -172,15 +173,15 @@ class Supervisor:
         ports = Ports()
         stack.callback(ports.close)
         admin = flow.system.admin
-        listener = bind_listener("admin", admin.bind) if admin.enabled else None
-        if listener is not None:
+        listeners = bind_listeners("admin", admin.bind) if admin.enabled else []
+        for listener in listeners:
             stack.callback(listener.close)
         partitions = settle_topics(flow, receivers, engine)
         settles = bool(self._parts.pipeline)
         plans = edge_plans(flow, receivers, partitions, ports, engine=settles)
-        if listener is not None:
-            self._admin_address = shown(listener)
-            service = self._open_admin(self, engine, listener, admin.bind.host)
+        if listeners:
+            self._admin_address = addresses_of(listeners)
+            service = self._open_admin(self, engine, listeners, admin.bind.host)
             await service.start()
             stack.push_async_callback(service.stop)
             if not admin.bind.loopback:

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from xxhash import xxh3_64_intdigest
-
 from penstock.config.flow import Flow
 from penstock.flow.receipt import DONE, NEW, Position, Receipt
 from penstock.flow.receipts import Receipts
 from penstock.log.embedded import EmbeddedLog
 from penstock.log.names import TopicName
-from penstock.message import CONNECTION_STREAM, OWN_META, Batch, EventId
+from penstock.message import CONNECTION_STREAM, OWN_META, Batch, EventId, home_partition
 from penstock.status import Status
 from penstock.testing.clock import Clock
 from penstock.testing.striking import collected_in, node_at
@@ -81,13 +79,13 @@ class Senders:
     def send(self, receiver: str, messages: Sequence[Input]) -> None:
         topic = str(self._flow.components[receiver].topic)
         name = TopicName.parse(topic)
-        partitions = self._log.config(name).partitions
+        homes = self._log.homes(name)
         places: list[Position | None] = [None] * len(messages)
         by_partition: dict[int, list[tuple[int, Batch]]] = {}
         for index, one in enumerate(messages):
             batch = self._batch(receiver, one)
             # By stream, as the edge does it.
-            partition = xxh3_64_intdigest(f"{receiver}/{batch.stream}".encode()) % partitions
+            partition = home_partition(receiver, batch.stream, homes)
             by_partition.setdefault(partition, []).append((index, batch))
         for partition, batches in by_partition.items():
             with self._log.appender(name, partition) as appender:

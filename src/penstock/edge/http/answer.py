@@ -12,7 +12,7 @@ import orjson
 from penstock.edge.http.head import Refused
 from penstock.edge.http.request import Opening
 from penstock.edge.waiting import Outcome
-from penstock.errors import LogFull, OutOfOrder, PenstockError
+from penstock.errors import LogFull, NeedsId, OutOfOrder, PenstockError
 from penstock.flow.composite import compose
 from penstock.flow.receipt import DONE
 from penstock.log.interface import Appended
@@ -23,7 +23,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BODY_END = '","status":"new"}'
 _CLOSE = "connection: close\r\n"
 _RETRY = b"retry-after: 1\r\n"
-_CODES: dict[type[PenstockError], int] = {LogFull: 507, OutOfOrder: 409}
+_CODES: dict[type[PenstockError], int] = {LogFull: 507, OutOfOrder: 409, NeedsId: 400}
 
 
 class Answers:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import secrets
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-import orjson
-
-from penstock.errors import LogError, LogLocked, NoSuchTopic, TopicExists
-from penstock.limits import APPEND_TIMEOUT_S, MAX_PARTITIONS
+from penstock.errors import LogLocked, NoSuchTopic
+from penstock.limits import APPEND_TIMEOUT_S
 from penstock.log.embedded.active import sync_folder, write_durably
 from penstock.log.embedded.appends.appender import Appender
 from penstock.log.embedded.appends.place import Place
+from penstock.log.embedded.catalog import Entry, check
 from penstock.log.embedded.keeper import Damaged, is_due, is_packed, keep
 from penstock.log.embedded.lock import FileLock, current_holder
 from penstock.log.embedded.reader import PartitionReader
@@ -28,7 +27,7 @@ from penstock.log.embedded.segment import (
 )
 from penstock.log.embedded.trim import write_trim
 from penstock.log.embedded.writer import PartitionWriter, explain
-from penstock.log.interface import PartitionInfo, Retention, TopicConfig, TopicInfo
+from penstock.log.interface import PartitionInfo, TopicConfig, TopicInfo
 from penstock.log.names import DEFAULT_NAMESPACE, TopicName
 
 
@@ -43,7 +42,6 @@ class EmbeddedLog:
     # --- Topics --------------------------------------------------------------------------------
 
     def create(self, name: TopicName, config: TopicConfig) -> bool:
-        _check(name, config)
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = self._catalog_lock()
         try:
@@ -56,24 +54,18 @@ class EmbeddedLog:
     def _create(self, name: TopicName, config: TopicConfig) -> bool:
         folder = self._folder(name)
         if not folder.exists():
+            check(name, config)
             self._make(folder, config)
             return True
-        present, seed = self._load(name)
-        if present == config:
+        present = self._entry(name)
+        if present.config == config:
             return False
-        if replace(present, partitions=config.partitions) != config:
-            raise TopicExists(
-                f"topic {name} exists with other settings: {_difference(present, config)}"
-            )
-        if config.partitions < present.partitions:
-            raise TopicExists(
-                f"topic {name} has {present.partitions} partitions; partitions may only grow"
-            )
-        for partition in range(present.partitions, config.partitions):
+        entry = present.changed(name, config)
+        for partition in range(present.config.partitions, config.partitions):
             # One that a crash or a full disk left half made is not the topic's yet.
             shutil.rmtree(folder / f"{partition:04d}", ignore_errors=True)
-            _make_partition(folder / f"{partition:04d}", seed)
-        write_durably(folder / "topic.json", _dump(config, seed))
+            _make_partition(folder / f"{partition:04d}", entry.seed)
+        write_durably(folder / "topic.json", entry.dump())
         return True
 
     def delete(self, name: TopicName) -> None:
@@ -117,6 +109,9 @@ class EmbeddedLog:
 
     def config(self, name: TopicName) -> TopicConfig:
         return self._load(name)[0]
+
+    def homes(self, name: TopicName) -> int:
+        return self._entry(name).homes
 
     def identity(self, name: TopicName) -> int:
         """A number that another topic has, should this one be deleted and made anew."""
@@ -248,7 +243,7 @@ class EmbeddedLog:
         try:
             for partition in range(config.partitions):
                 _make_partition(fresh / f"{partition:04d}", seed)
-            write_durably(fresh / "topic.json", _dump(config, seed))
+            write_durably(fresh / "topic.json", Entry(config, seed, config.partitions).dump())
             fresh.rename(folder)
             sync_folder(folder.parent)
         except BaseException:
@@ -256,18 +251,11 @@ class EmbeddedLog:
             raise
 
     def _load(self, name: TopicName) -> tuple[TopicConfig, int]:
-        path = self._folder(name) / "topic.json"
-        try:
-            stored = orjson.loads(path.read_bytes())
-            seed = int(stored.pop("seed"), 16)
-            retention = Retention(**stored.pop("retention"))
-            config = TopicConfig(**stored, retention=retention)
-            _check(name, config)
-            return config, seed
-        except FileNotFoundError:
-            raise NoSuchTopic(f"there is no topic {name}") from None
-        except (LogError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise LogError(f"{path} is damaged: {error}") from None
+        entry = self._entry(name)
+        return entry.config, entry.seed
+
+    def _entry(self, name: TopicName) -> Entry:
+        return Entry.load(name, self._folder(name) / "topic.json")
 
 
 def _make_partition(folder: Path, seed: int) -> None:
@@ -279,26 +267,3 @@ def _make_partition(folder: Path, seed: int) -> None:
     tail.store(TailState(0, SEGMENT_HEADER_BYTES, 0, 0))
     tail.close()
     sync_folder(folder)
-
-
-def _check(name: TopicName, config: TopicConfig) -> None:
-    if not 1 <= config.partitions <= MAX_PARTITIONS:
-        raise LogError(
-            f"topic {name}: partitions must be 1 to {MAX_PARTITIONS}, not {config.partitions}"
-        )
-    if config.ids == "producer" and config.partitions != 1:
-        raise LogError(f"topic {name}: with ids: producer there is exactly one partition")
-    if config.compression not in ("none", "lz4", "zstd"):
-        raise LogError(
-            f"topic {name}: compression is none, lz4 or zstd, not {config.compression!r}"
-        )
-
-
-def _dump(config: TopicConfig, seed: int) -> bytes:
-    # The seed is written as text: JSON numbers lose precision past 53 bits in other readers.
-    return orjson.dumps({**asdict(config), "seed": f"{seed:016x}"}, option=orjson.OPT_INDENT_2)
-
-
-def _difference(present: TopicConfig, wanted: TopicConfig) -> str:
-    was, new = asdict(present), asdict(wanted)
-    return ", ".join(f"{k} is {was[k]}, not {new[k]}" for k in was if was[k] != new[k])

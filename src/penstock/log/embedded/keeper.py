@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock import faults
 from penstock.errors import LogError, LogLocked
 from penstock.log.embedded.active import sync_folder, write_durably
 from penstock.log.embedded.frame import body_of
@@ -118,17 +119,24 @@ def _pack(path: Path, base: int, seed: int, compression: str, damaged: Damaged) 
     if compression == "none" and all(is_good(group) for group in groups):
         write_durably(index_path(path), encode_index(load_index(path, data, seed), len(data), seed))
         return
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = _unfinished(path)
     try:
         rows, size = _rewrite(temporary, base, groups, compression, seed)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+    faults.point("keeper.rewritten", base=base)
     os.rename(temporary, path)
+    faults.point("keeper.renamed", base=base)
     sync_folder(path.parent)
     last = frames[-1].header
     index = Index(np.array(rows, np.int64), last.end, last.append_us, packed=True)
     write_durably(index_path(path), encode_index(index, size, seed))
+
+
+def _unfinished(path: Path) -> Path:
+    """Where a segment is written anew. A keeper that was killed leaves it; the next one begins again."""
+    return path.with_name(path.name + ".tmp")
 
 
 def _rewrite(
@@ -145,6 +153,7 @@ def _rewrite(
                 max_us = max(max_us, piece.max_time_us)
                 rows.append((piece.offset, file.tell(), max_us))
                 file.writelines(piece.encode(None if compression == "none" else compression, seed))
+                faults.point("keeper.rewriting", base=base)
         file.flush()
         os.fsync(file.fileno())
         return rows, file.tell()
@@ -158,8 +167,8 @@ def _retain(folder: Path, sealed: list[int], seed: int, config: TopicConfig) -> 
     age_s, size_bytes = config.retention.age_s, config.retention.size_bytes
     if age_s is None and size_bytes is None:
         return
-    sizes = {base: segment_path(folder, base).stat().st_size for base in segment_bases(folder)}
-    total = sum(sizes.values())
+    sizes = {base: segment_path(folder, base).stat().st_size for base in sealed}
+    total = sum(sizes.values()) + _active_bytes(folder)
     oldest_us = 0 if age_s is None else int((time.time() - age_s) * 1e6)
     for base in sealed:
         path = segment_path(folder, base)
@@ -188,6 +197,19 @@ def _delete(path: Path) -> None:
     # The segment goes first: an index or sidecar without one is litter, never wrong.
     path.unlink()
     index_path(path).unlink(missing_ok=True)
+    _unfinished(path).unlink(missing_ok=True)
+
+
+def _active_bytes(folder: Path) -> int:
+    """What is in the segment that is written to. Its file is larger: it is filled with zeros ahead, and
+    counting those would take messages that there is room for."""
+    try:
+        tail = Tail(folder, writable=False)
+    except (OSError, LogError):
+        return 0  # whoever takes the lock repairs it
+    state = tail.load()
+    tail.close()
+    return 0 if state is None else state.position
 
 
 def _drop_old_sidecars(folder: Path) -> None:

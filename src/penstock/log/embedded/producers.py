@@ -5,6 +5,10 @@ stored one after another, with the offset of the first, so that a repeat gets th
 `Idempotency-Key`: a digest and the offset. Per producer of rows: its last number (`row_numbers.py`).
 Nothing is remembered of streams that the edge made up.
 
+With producer-assigned ids (`ids: producer`) there is one order of ids for the whole topic, whatever the stream's name.
+A message without an id of its producer's, on a stream that the edge made up or under an `Idempotency-Key`, is refused: its
+number says nothing of what the topic has, and it would pass for a repeat.
+
 All of it can be derived from the segments, but for what retention took. So that recovery need not read them,
 and numbers outlive them, sealing a segment writes all of it to a sidecar (`sidecar.py`). If the newest is missing
 or damaged, the one before it and a walk over the segments behind that take its place.
@@ -23,7 +27,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
-from penstock.errors import LogBehind, OutOfOrder
+from penstock.errors import LogBehind, NeedsId, OutOfOrder
 from penstock.limits import (
     MAX_IDEMPOTENCY_KEYS,
     MAX_NUMBERED_STREAMS,
@@ -38,6 +42,11 @@ from penstock.log.embedded.row_numbers import RowNumbers
 from penstock.log.embedded.sidecar import DIGEST_BYTES, Sidecar, encode_sidecar
 from penstock.log.interface import Appended
 from penstock.message import CONNECTION_STREAM, KEY_STREAM, Batch
+
+NEEDS_ID = (
+    "this topic takes its ids from its producers (`ids: producer`): nothing was stored; number the messages "
+    "(over HTTP with Penstock-Stream and Penstock-Sequence)"
+)
 
 
 class _Stream:
@@ -96,10 +105,12 @@ class Producers:
     def admit(self, batch: Batch, offset: int) -> tuple[Batch | None, Appended]:
         """What of the batch is new (None: nothing), and where it is or will be.
 
-        Raises OutOfOrder for a number that can no longer be stored in order, and LogBehind when no
-        more streams can be remembered.
+        Raises OutOfOrder for a number that can no longer be stored in order, LogBehind when no more
+        streams can be remembered, and NeedsId for a message that lacks the id which the topic goes by.
         """
         if self._producer_ids:
+            if batch.stream.startswith((CONNECTION_STREAM, KEY_STREAM)):
+                raise NeedsId(NEEDS_ID)
             return self._admit_numbered(batch, offset, ("", ""))
         if batch.stream.startswith(CONNECTION_STREAM):
             return batch, Appended(offset, batch.count)
