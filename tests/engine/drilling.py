@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -139,8 +139,8 @@ class Drill:
         )
 
     @contextmanager
-    def at(self, point: str) -> Iterator[int]:
-        """The flow stands still there: the process that waits."""
+    def at(self, point: str, first: Callable[[], None] = lambda: None) -> Iterator[int]:
+        """The flow stands still there: the process that waits. `first` is done when it can no longer pass."""
         gate = self._gate(point)
         waiting = faults.waiting_at(gate)
         waiting.unlink(missing_ok=True)
@@ -149,6 +149,7 @@ class Drill:
         fresh.write_text(str(self._gates))
         fresh.rename(gate)
         try:
+            first()
             eventually(waiting.exists, f"somebody comes to {point}")
             yield int(waiting.read_text())
         finally:
@@ -169,6 +170,11 @@ class Drill:
     def _a_worker(self) -> int:
         engine = self.run.pid("engine")
         return self._chance.choice(eventually(lambda: workers(engine), "Spark has workers"))
+
+    @property
+    def restarts(self) -> int:
+        """Of the engine, since the supervisor began."""
+        return int(self.run.processes()["engine"]["restarts"])
 
     def processes(self) -> list[int]:
         return [one["pid"] for one in self.run.processes().values() if one["pid"]]

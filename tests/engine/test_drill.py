@@ -35,30 +35,25 @@ STEPS = (
 in, as that between writing a decision and its sync, are in tests/flow/test_transaction.py."""
 
 
-def kill_at(drill: Drill, step: str, victim: Victim) -> None:
-    """While the batch stands still there; then it goes on, as far as it still can."""
-    left = drill.processes()
-    with drill.at(step) as waiting:
-        drill.kill(victim, waiting if step in IN_A_WORKER else None)
-    if victim == "supervisor":
-        # The engine goes on with its batch by itself, and ends behind it.
-        drill.start_again(left)
+def kill_at(drill: Drill, step: str, *victims: Victim) -> None:
+    """Each in a batch of its own, which stands still there; then it goes on, as far as it still can."""
+    for victim in victims:
+        restarts = drill.restarts
+        with drill.at(step) as waiting:
+            left = drill.processes()
+            drill.kill(victim, waiting if step in IN_A_WORKER else None)
+        if victim == "worker":
+            assert drill.restarts == restarts, "it is Spark that runs its task again"
+        if victim == "supervisor":
+            # The engine goes on with its batch by itself, and ends behind it.
+            drill.start_again(left)
 
 
-def kill_each_at(drill: Drill, steps: tuple[str, ...]) -> None:
-    for step in steps:
-        kill_at(drill, step, "edge-0")
-        kill_at(drill, step, "worker")
-        assert drill.run.processes()["engine"]["restarts"] == 0, "a worker's death is Spark's affair"
-        kill_at(drill, step, "engine")
-        kill_at(drill, step, "supervisor")
-
-
-@pytest.mark.parametrize("steps", [STEPS[:5], STEPS[5:]], ids=["before", "after"])
-def test_each_process_is_killed_at_every_step(tmp_path: Path, steps: tuple[str, ...]) -> None:
-    points = [(step, {}) for step in steps]
+def test_each_process_is_killed_at_every_step(tmp_path: Path) -> None:
+    points: list[tuple[str, dict[str, str]]] = [(step, {}) for step in STEPS]
     with Drill(tmp_path, THREE_SINKS, chance(), points) as drill:
-        kill_each_at(drill, steps)
+        for step in STEPS:
+            kill_at(drill, step, "edge-0", "worker", "engine", "supervisor")
 
 
 def test_any_process_is_killed_at_any_moment(tmp_path: Path) -> None:
@@ -85,16 +80,21 @@ def test_a_process_is_killed_while_a_sink_is_held_and_while_it_drains(tmp_path: 
         time.sleep(dice.uniform(0.0, 0.5))
         drill.kill_and_recover(dice.choice(kinds))
         drill.wait_for_a_batch()
-        drill.bring_back()
-        kill_at(drill, point, dice.choice(kinds))
+        with drill.at(point, drill.bring_back):
+            left = drill.processes()
+            victim = dice.choice(kinds)
+            drill.kill(victim)
+        if victim == "supervisor":
+            drill.start_again(left)
 
 
 def test_with_commit_atomic_it_is_all_or_nothing_whatever_is_killed(tmp_path: Path) -> None:
     dice = chance()
-    steps = ("transaction.prepared", "topic.appended")
+    before, after = "transaction.prepared", "topic.appended"
     text = THREE_SINKS.replace("name: drill\n", "name: drill\ncommit: atomic\n")
-    with Drill(tmp_path, text, dice, [(step, {}) for step in steps]) as drill:
-        kill_each_at(drill, steps)
+    with Drill(tmp_path, text, dice, [(before, {}), (after, {})]) as drill:
+        kill_at(drill, before, "edge-0", "worker", "engine")
+        kill_at(drill, after, "supervisor")
         drill.wait_for_a_batch()
         drill.take_away()
         eventually(lambda: "batch waits" in drill.run.log(), "a sink votes against")

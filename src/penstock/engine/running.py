@@ -21,7 +21,7 @@ from penstock.engine.forgetting import Forgetting
 from penstock.engine.piece import RunningPiece
 from penstock.engine.policies import policy, with_timeout
 from penstock.engine.replays import Replays
-from penstock.engine.stats import messages_behind, piece_stats, rss_bytes, sink_stats
+from penstock.engine.stats import messages_behind, piece_stats, rss_bytes, sink_stats, statuses
 from penstock.errors import Unavailable
 from penstock.flow.backoff import Backoff
 from penstock.flow.carrying import CarryOn
@@ -364,11 +364,8 @@ class Engine:
     def _done(self) -> int:
         ended = sum(
             count
-            for one in [
-                *(running.coordinator for running in self._pieces),
-                *(drain.coordinator for _, drain in self._drains.values()),
-            ]
-            for status, count in list(one.totals.statuses.items())
+            for running in self._pieces
+            for status, count in statuses(running, self._drains).items()
             if status != Status.NEW
         )
         return max(0, self._passed() - self._passed_before - ended)
@@ -383,6 +380,6 @@ class Engine:
                 "lag": self.lag(),
                 "done": self._done(),
                 "sinks": sinks,
-                "pieces": piece_stats(self._pieces),
+                "pieces": piece_stats(self._pieces, self._drains),
             },
         }
