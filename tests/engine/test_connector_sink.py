@@ -11,8 +11,8 @@ import pytest
 
 from penstock import faults
 from penstock.flow.receipts import Receipts
-from tests.engine.flows import STARTS_S, once_and_in_order, wait_settled, write_flow
 from tests.engine.drilling import Senders
+from tests.engine.flows import STARTS_S, once_and_in_order, wait_settled, write_flow
 from tests.sinks.connector_drill import Running, run_program, visible
 from tests.sinks.programs import free_port
 from tests.supervisor.running import Run, clean_environment

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pyspark.sql import SparkSession
 
@@ -129,6 +130,75 @@ def test_faults_strike_links_and_receivers_message_by_message(
     assert receipt.reason == "copy: no memory (a fault of the test)"
     assert held(outcome) == {"far": [b"5"], "kept": [b"5"], "later": []}
     assert (tmp_path / "box.out").read_bytes() == b"1\n3\n5\n"  # as it is real
+
+
+JOIN = """
+name: paid
+components:
+  orders: {module: receiver.http, codec: json, params: {bind: "127.0.0.1:7071"}}
+  payments: {module: receiver.tcp, codec: json, params: {bind: "127.0.0.1:7072"}}
+  pairs:
+    module: link.join
+    params: {on: "orders.value:id::int = payments.value:order::int", within_s: 60, watermark_s: 60}
+  box: {module: sink.dumper}
+pipeline:
+  orders: {connect: pairs}
+  payments: {connect: pairs}
+  pairs: {connect: box}
+"""
+
+
+def test_faults_at_a_join_strike_either_input_and_leave_it_its_names(runner: FlowRunner) -> None:
+    outcome = runner.run(
+        JOIN,
+        {
+            "orders": [b'{"id": 1}', b'{"id": 2, "bad": 1}', b'{"id": 3}'],
+            "payments": [b'{"order": 1}', b'{"order": 2}', b'{"order": 3, "bad": 1}'],
+        },
+        faults=[
+            faults.fail("pairs", match=Match(contains=b"bad")),
+            faults.slow("pairs", 0.01),
+            faults.fail("orders", match=Match(contains=b"nothing")),
+        ],
+    )
+    assert outcome.failure is None
+    assert outcome.statuses("orders") == [Status.DONE, Status.FAILED, Status.DONE]
+    assert outcome.statuses("payments") == [Status.DONE, Status.DONE, Status.FAILED]
+    [found] = outcome.payloads("box")
+    assert orjson.loads(found) == {"orders": {"id": 1}, "payments": {"order": 1}}
+
+
+REPLICATOR = """
+name: spread
+components:
+  web: {module: receiver.http, params: {bind: "127.0.0.1:7071"}}
+  some: {module: link.replicator, params: {replicas: 1}}
+  one: {module: link.filter, params: {where: "true"}}
+  two: {module: link.filter, params: {where: "true"}}
+  three: {module: link.filter, params: {where: "true"}}
+  a: {module: sink.dumper}
+  b: {module: sink.dumper}
+  c: {module: sink.dumper}
+pipeline:
+  web: {connect: some}
+  some: {links: [one, two, three]}
+  one: {connect: a}
+  two: {connect: b}
+  three: {connect: c}
+"""
+
+
+def test_a_fault_below_a_choice_by_hash_changes_nothing_about_the_choice(
+    runner: FlowRunner,
+) -> None:
+    messages = [b"%d" % n for n in range(40)]
+    usual = runner.run(REPLICATOR, {"web": messages})
+    sides = held(usual)
+    assert sorted(map(bool, sides.values())) == [True] * 3
+    gone = [faults.fail("two", times=1), faults.fail("two", match=Match(contains=b"nothing"))]
+    struck = runner.run(REPLICATOR, {"web": messages}, faults=gone)
+    assert struck.statuses("web").count(Status.FAILED) == 1
+    assert held(struck) == {**sides, "b": sides["b"][1:]}
 
 
 def test_a_sink_is_gone_for_a_while_or_refuses_messages(runner: FlowRunner, tmp_path: Path) -> None:
