@@ -264,6 +264,45 @@ def test_what_a_flow_remembers_is_there_in_the_next_round(runner: FlowRunner) ->
     ]
 
 
+TIMED = """
+name: timed
+components:
+  web: {module: receiver.http, codec: json, params: {bind: "127.0.0.1:7071"}}
+  threes: {module: link.window, params: {count: 3, time_s: 60}}
+  box: {module: sink.dumper}
+pipeline:
+  web: {connect: threes}
+  threes: {connect: box}
+"""
+
+
+# The clock shows 5 seconds when it goes on; the second window has begun at second 3.
+@pytest.mark.parametrize(("then_s", "ended"), [(57, [[0, 1, 2]]), (58, [[0, 1, 2], [3, 4]])])
+def test_time_passes_without_a_message(
+    runner: FlowRunner, then_s: float, ended: list[list[int]]
+) -> None:
+    found = runner.run(TIMED, {"web": [b"%d" % n for n in range(5)]}, then_s=then_s)
+    assert found.failure is None
+    assert found.statuses("web") == DONE * 5
+    assert [orjson.loads(one)["values"] for one in found.payloads("box")] == ended
+
+
+@pytest.mark.parametrize(
+    ("how", "alone"), [("left", {"orders": {"id": 2}}), ("right", {"payments": {"order": 3}})]
+)
+def test_who_waits_for_a_partner_comes_out_alone_in_time(
+    runner: FlowRunner, how: str, alone: dict[str, Any]
+) -> None:
+    outcome = runner.run(
+        JOIN.replace("within_s: 60", f"how: {how}, within_s: 60"),
+        {"orders": [b'{"id": 1}', b'{"id": 2}'], "payments": [b'{"order": 1}', b'{"order": 3}']},
+        then_s=300,
+    )
+    assert outcome.failure is None
+    found = [orjson.loads(one) for one in outcome.payloads("box")]
+    assert found == [{"orders": {"id": 1}, "payments": {"order": 1}}, alone]
+
+
 def test_names_that_the_flow_does_not_have_are_refused(runner: FlowRunner) -> None:
     for wrong in ({"inputs": {"box": []}}, {"real": ["web"]}, {"faults": [faults.fail("bax")]}):
         with pytest.raises(ConfigError, match=r"box|web|bax"):
@@ -285,12 +324,12 @@ def _logging() -> Iterator[None]:
 @pytest.mark.usefixtures("spark", "_logging")
 def test_the_examples_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
-    flow = ROOT / "examples" / "quickstart.yaml"
-    assert run_command(["test", str(flow), "--junit", str(junit)]) == 0
+    flows = [str(ROOT / "examples" / name) for name in ("quickstart.yaml", "shops.yaml")]
+    assert run_command(["test", *flows, "--junit", str(junit)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "5 cases passed, 0 failed"
+    assert lines[-1] == "6 cases passed, 0 failed"
     assert all(line.startswith("passed ") for line in lines[:-1])
-    assert [one.get("failures") for one in ET.parse(junit).iter("testsuite")] == ["0", "0"]
+    assert [one.get("failures") for one in ET.parse(junit).iter("testsuite")] == ["0"] * 3
 
 
 @pytest.mark.usefixtures("spark", "_logging")

@@ -33,6 +33,7 @@ from penstock.log.names import TopicName
 from penstock.sinks.interface import Sink, Txn
 from penstock.sinks.results import RESULTS
 from penstock.sinks.task import run_task
+from penstock.spark.clock import write_clock
 from penstock.spark.columns import COLUMNS
 from penstock.spark.compile import Compiled
 from penstock.spark.ends import Ends
@@ -163,6 +164,11 @@ class RunningPiece:
             return state.clock if state.files.has_begun else None
         remembers = any(one["numRowsTotal"] > 0 for one in progress["stateOperators"])
         return state.clock if remembers else None
+
+    def pass_time(self, time_us: int) -> None:
+        """Before a run with `once`: time has come so far when all that is there has been read."""
+        if self._state is not None and self.waits_for_time:
+            write_clock(self._state.clock, time_us)
 
     def stop(self) -> None:
         """Between two batches, and for good."""

@@ -237,6 +237,11 @@ class Engine:
 
     # --- At work --------------------------------------------------------------------------------
 
+    def pass_time(self, time_us: int) -> None:
+        """With `once`, between `start` and `wait`: no clock is looked at there, but time may have passed."""
+        for running in self._pieces:
+            running.pass_time(time_us)
+
     def finish(self) -> None:
         """With `once`: `wait`, then bring back the sinks that are held. Unavailable says what is left."""
         self.wait()
