@@ -139,8 +139,8 @@ class Drill:
         )
 
     @contextmanager
-    def at(self, point: str, first: Callable[[], None] = lambda: None) -> Iterator[int]:
-        """The flow stands still there: the process that waits. `first` is done when it can no longer pass."""
+    def shut(self, point: str) -> Iterator[Callable[[], int]]:
+        """Nobody passes there. Gives what waits until somebody is there, and says which process it is."""
         gate = self._gate(point)
         waiting = faults.waiting_at(gate)
         waiting.unlink(missing_ok=True)
@@ -148,12 +148,21 @@ class Drill:
         fresh = self._folder / "gate.new"
         fresh.write_text(str(self._gates))
         fresh.rename(gate)
-        try:
-            first()
+
+        def come() -> int:
             eventually(waiting.exists, f"somebody comes to {point}")
-            yield int(waiting.read_text())
+            return int(waiting.read_text())
+
+        try:
+            yield come
         finally:
             gate.unlink()
+
+    @contextmanager
+    def at(self, point: str) -> Iterator[int]:
+        """The flow stands still there: the process that waits."""
+        with self.shut(point) as come:
+            yield come()
 
     # --- Death ----------------------------------------------------------------------------------
 
