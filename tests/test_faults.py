@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from penstock import faults
+from tests.supervisor.running import WAIT_S, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +45,31 @@ def test_a_process_is_killed_once(tmp_path: Path) -> None:
     program = [sys.executable, "-c", "from penstock import faults; faults.point('here')"]
     assert subprocess.run(program, env=environment).returncode == -signal.SIGKILL
     assert subprocess.run(program, env=environment).returncode == 0
+
+
+def test_a_process_waits_at_a_gate_while_it_is_shut(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    rule = {"point": "here", "action": "pause", "gate": str(gate)}
+    environment = {**os.environ, faults.VARIABLE: orjson.dumps([rule]).decode()}
+    program = [sys.executable, "-c", "from penstock import faults; faults.point('here')"]
+    assert subprocess.run(program, env=environment).returncode == 0
+    assert not faults.waiting_at(gate).exists()
+    gate.touch()
+    process = subprocess.Popen(program, env=environment)
+    try:
+        eventually(faults.waiting_at(gate).exists, "it waits")
+        assert faults.waiting_at(gate).read_text() == str(process.pid)
+        assert process.poll() is None
+        gate.unlink()
+        assert process.wait(WAIT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_pause_without_a_gate_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a gate"):
+        faults.Rule("here", action="pause")
 
 
 def test_rules_that_make_no_sense_are_refused_with_the_name_of_the_variable() -> None:

@@ -1,8 +1,4 @@
-"""The commands of the README, typed as they are printed, one after the other.
-
-The flow runs without its engine, which takes long to start: what a sender sees who waits for a receipt
-(`sync=true`) is in tests/engine/test_waiting.py.
-"""
+"""What `make run` runs, and then the commands of the README, typed as they are printed, one after the other."""
 
 from __future__ import annotations
 
@@ -10,24 +6,19 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from penstock.cli.main import run_command
 from penstock.config import load
 from penstock.flow.components import registry
-from penstock.flow.deadletters import DeadLetters
-from penstock.flow.receipt import Position, Receipt
-from penstock.log import TopicConfig, TopicName
-from penstock.log.embedded import EmbeddedLog
-from penstock.message import EventId
-from penstock.sinks.interface import Txn
-from penstock.status import Status
-from tests.supervisor.running import PENSTOCK, WAIT_S, Run, clean_environment
+from tests.supervisor.running import ENDS_S, PENSTOCK, WAIT_S, clean_environment
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -72,30 +63,16 @@ def clone(tmp_path: Path) -> Path:
         assert address in text
         text = text.replace(address, "127.0.0.1:0")
     (tmp_path / "examples/quickstart.yaml").write_text(text)
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/quickstart.sh", tmp_path / "tools")
     programs = tmp_path / ".venv/bin"
     programs.mkdir(parents=True)
     program(programs / "penstock", *PENSTOCK)
+    program(programs / "python", sys.executable)
     (programs / "curl.py").write_text(CURL)
     program(programs / "curl", sys.executable, str(programs / "curl.py"))
     (programs / "activate").write_text('PATH="$PWD/.venv/bin:$PATH"\n')
     return tmp_path
-
-
-def started_by_make_run() -> list[str]:
-    """The arguments of `penstock run` in tools/quickstart.sh."""
-    [line] = re.findall(r'"\$penstock" run (.*?) > ', (ROOT / "tools/quickstart.sh").read_text())
-    return shlex.split(line)
-
-
-def leave_a_dead_letter(data: Path) -> None:
-    """Of the first message, as the engine would."""
-    log, dead = EmbeddedLog(data), TopicName.parse("quickstart.dead")
-    log.create(dead, TopicConfig())
-    letters = DeadLetters(data, dead)
-    event = EventId("web", "s", 0)
-    receipt = Receipt(Status.UNROUTABLE, "no route for dest=nowhere", {}, event)
-    letters.append(Txn("quickstart.web", 0), [(Position("quickstart.web", 0, 0), receipt)])
-    letters.close()
 
 
 def typed(command: str, cwd: Path, env: dict[str, str]) -> str:
@@ -118,30 +95,78 @@ def typed(command: str, cwd: Path, env: dict[str, str]) -> str:
     return out
 
 
+class Quickstart:
+    """What `make run` starts: the lines that it prints until it just runs. Ends with a Ctrl-C."""
+
+    def __init__(self, clone: Path) -> None:
+        self._log = clone / "stderr"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                ["bash", "tools/quickstart.sh"],
+                cwd=clone,
+                env=clean_environment(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self.lines: list[str] = []
+
+    def __enter__(self) -> Self:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if line.startswith("  penstock tail"):
+                return self
+        raise AssertionError(f"it ended: {self.lines}, {self._log.read_text()}")
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self._process.pid, signal.SIGINT)
+        self._process.communicate(timeout=ENDS_S)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+
+NO_ROUTE = r"unroutable\tweb/~\w+/\d+\tno route for dest=nowhere"
+
+
 @pytest.mark.slow
-def test_the_commands_work_in_their_order(clone: Path) -> None:
-    file, *options = started_by_make_run()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(clone)
-        run = Run(Path(file), *options)
-    with run:
-        run.wait_ready()
-        bound = {"127.0.0.1:7071": run.addresses["web"], "127.0.0.1:8080": run.addresses["admin"]}
-        env = clean_environment(ADDRESSES=json.dumps(bound))
-        said = {}
-        for command in COMMANDS:
-            if command.startswith(("make ", "source ", "tail ")):
-                continue
-            if command.startswith("penstock deadletter"):
-                leave_a_dead_letter(clone / ".penstock")
-            said[command] = typed(command.replace("&sync=true", ""), clone, env)
-    posts = [out for command, out in said.items() if "curl" in command]
-    assert len(posts) == 5
-    assert all(out.startswith("202 ") for out in posts)
-    [listed] = [out for command, out in said.items() if "deadletter" in command]
-    assert re.fullmatch(r"0\tunroutable\tweb/~\w+/0\tno route for dest=nowhere\n", listed)
-    [tailed] = [out for command, out in said.items() if "tail" in command]
-    assert tailed.splitlines()[0].endswith("dest=a\thello")
+@pytest.mark.timeout(600)
+def test_make_run_and_the_commands_that_follow_it(clone: Path) -> None:
+    with Quickstart(clone) as shown:
+        addresses = it_shows_what_became_of_its_messages(shown.lines)
+        env = clean_environment(ADDRESSES=json.dumps(addresses))
+        said = {
+            command: typed(command, clone, env)
+            for command in COMMANDS
+            if not command.startswith(("make ", "source "))
+        }
+    answers = [out for command, out in said.items() if "curl" in command]
+    assert [out.partition(" ")[0] for out in answers] == ["200", "406", "202", "202", "202"]
+    assert '"status":"done"' in answers[0]
+    assert "no route for dest=nowhere" in answers[1]
+    assert said["tail -n 1 .penstock/a.out"] == "hello\n"
+    letters = said["penstock deadletter list quickstart"]
+    assert re.fullmatch(rf"0\t{NO_ROUTE}\n1\t{NO_ROUTE}\n", letters), letters
+    [tailed] = [out for command, out in said.items() if "--follow" in command]
+    assert tailed.splitlines()[0].endswith("dest=a\thello from a")
+    assert "event=stopped flow=quickstart clean=true" in shown.log
+
+
+def it_shows_what_became_of_its_messages(lines: list[str]) -> dict[str, str]:
+    """Gives back where what the README calls by its usual addresses listens."""
+    [ready] = [line for line in lines if line.startswith("ready ")]
+    bound = dict(word.split("=", 1) for word in ready.split()[1:])
+    posts = [line for line in lines if line.startswith("POST ")]
+    told = [re.sub(r" \(web/~\w+/\d+\)$", "", line.partition(" -> ")[2]) for line in posts]
+    assert told == [*["200 done"] * 3, "406 unroutable no route for dest=nowhere"]
+    rest = lines[lines.index("In .penstock/a.out:") + 1 :]
+    assert rest[:3] == ["hello from a", "hello from a", "Dead letters:"]
+    assert re.fullmatch(f"0\t{NO_ROUTE}", rest[3]), rest[3]
+    assert f"'http://{bound['web']}/?dest=a&sync=true'" in rest[-2]
+    return {"127.0.0.1:7071": bound["web"], "127.0.0.1:8080": bound["admin"]}
 
 
 def test_whatever_else_it_tells_to_type_is_there() -> None:

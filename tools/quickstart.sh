@@ -5,15 +5,19 @@ cd "$(dirname "$0")/.."
 penstock=.venv/bin/penstock
 lines=$(mktemp)
 echo "Starting examples/quickstart.yaml: HTTP, a router, two files. Spark takes some seconds to start."
+# In a process group of its own: it is told once to stop, by the trap. A Ctrl-C that reached it as well would be its
+# second signal, which kills at once.
+set -m
 "$penstock" run examples/quickstart.yaml --no-view > "$lines" &
 server=$!
+set +m
 trap 'kill "$server" 2>/dev/null; wait "$server"; rm -f "$lines"' EXIT
 until grep -q '^ready' "$lines"; do
     kill -0 "$server" 2>/dev/null || exit 1
     sleep 0.1
 done
 cat "$lines"
-url=http://127.0.0.1:7071
+url=http://$(sed -n 's/^ready.* web=\([^ ]*\).*/\1/p' "$lines")
 .venv/bin/python - "$url" <<'PY'
 import json, sys, urllib.error, urllib.request
 

@@ -32,7 +32,9 @@ class Flow:
         for one in self._flow.receivers():
             self.log.create(TopicName.parse(str(one.topic)), TopicConfig())
         self._seq: dict[str, int] = {}
-        self.done = 0  # in the last run
+        # In the last run:
+        self.done = 0
+        self.transactions = 0
 
     def send(
         self,
@@ -63,7 +65,9 @@ class Flow:
             del engine._pieces[pieces:]
         try:
             engine.wait()
-            self.done = engine.stats()["engine"]["done"]
+            told = engine.stats()["engine"]
+            self.done = told["done"]
+            self.transactions = sum(one["transactions"] for one in told["pieces"].values())
         finally:
             engine.close()
 

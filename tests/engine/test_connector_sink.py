@@ -16,8 +16,8 @@ import pytest
 
 from penstock import faults
 from penstock.flow.receipts import Receipts
+from tests.engine.drilling import Senders
 from tests.engine.flows import STARTS_S, once_and_in_order, wait_settled, write_flow
-from tests.engine.test_drill import Senders, living
 from tests.sinks.connector_drill import Running, run_network, run_program, visible
 from tests.sinks.programs import free_port
 from tests.supervisor.running import Run, clean_environment
@@ -105,7 +105,7 @@ def test_engine_program_and_network_are_killed_in_a_loop_and_every_message_is_th
                     time.sleep(chance.uniform(0, 1))
                     match trouble:
                         case "engine":
-                            os.kill(living(run, "engine"), signal.SIGKILL)
+                            os.kill(run.pid("engine"), signal.SIGKILL)
                         case "program":
                             program.kill()
                             time.sleep(chance.uniform(0, 1))

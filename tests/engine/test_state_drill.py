@@ -10,8 +10,8 @@ import pytest
 
 from penstock import faults
 from penstock.flow.receipts import Receipts
+from tests.engine.drilling import Senders
 from tests.engine.flows import in_lines, in_topic, once_and_in_order, wait_settled, write_flow
-from tests.engine.test_drill import Senders
 from tests.supervisor.running import Run, clean_environment, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -98,6 +98,20 @@ def test_both_sides_of_a_join_have_topics_of_their_own():
     ]
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "order"),
+    [
+        ("web: {connect: keep}, keep: {connect: pairs}, tcp: {connect: pairs}", ["keep", "tcp"]),
+        ("web: {connect: keep}, tcp: {connect: pairs}, keep: {connect: pairs}", ["tcp", "keep"]),
+    ],
+)
+def test_the_left_side_of_a_join_is_the_first_in_the_pipeline(
+    pipeline: str, order: list[str]
+) -> None:
+    [_, join] = plan_of(f"{pipeline}, pairs: {{connect: a}}").pieces
+    assert [one.entry for one in join.sources] == order
+
+
 def test_a_cut_never_takes_the_name_of_another_topic():
     found = plan_of(
         "web: {connect: keep}, keep: {connect: unique}, unique: {connect: a}",

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import xxhash
 
+from penstock.sinks.task import COUNTER
 from tests.spark.flows import Event, Ready, ends, frame, outcome, plan_of
 
 
@@ -29,7 +30,7 @@ FANOUT = flow("{module: link.fanout}", "a b c")
 def counted(run: Ready, spark, events, counters=None):
     """Where events went, by partition and in order; and where the counters have come to."""
     rows = run.finished(frame(spark, events), counters)
-    ended = {row["reason"]: row["seq"] for row in rows if row["status"] == "counter"}
+    ended = {row["reason"]: row["seq"] for row in rows if row["status"] == COUNTER}
     went = sorted((row["partition"], row["offset"], row["sink"]) for row in rows if row["sink"])
     return [sink for _, _, sink in went], ended
 
@@ -131,3 +132,13 @@ def test_copies_of_a_replicator_compose(spark):
     [piece] = plan_of(replicated("a b c d", 2)).pieces
     turns = [place.path[0] for place in piece.places if place.kind == "sink"]
     assert {(turn.node, turn.copies) for turn in turns} == {("link", 2)}
+
+
+def test_every_link_gets_a_copy_if_that_is_asked_for(spark):
+    text = flow("{module: link.replicator, params: {mode: each}}", "a b c")
+    assert choices(spark, text) == [frozenset("abc")] * len(EVENTS)
+    [piece] = plan_of(text).pieces
+    turns = [place.path[0] for place in piece.places if place.kind == "sink"]
+    assert sorted((turn.node, turn.target, turn.copies) for turn in turns) == [
+        ("link", name, 3) for name in "abc"
+    ]

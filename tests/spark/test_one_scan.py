@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.spark.compile import Compiled
+from tests.engine.stateful import Flow
 from tests.spark.flows import Event, Ready, ends, frame, plan_of
 
 FLOW = """
@@ -82,6 +83,22 @@ def test_a_flow_of_rows_is_one_scan_without_exchange(spark):
     assert plan.count("Scan") == 1, plan
     assert "Exchange" not in plan
     assert "Union" not in plan
+
+
+def test_a_micro_batch_is_one_job_of_sparks(spark, tmp_path):
+    text = FLOW.replace("name: orders", "name: t")
+    for name in "abc":
+        text = text.replace(
+            f"{name}: {{module: sink.dumper}}",
+            f"{name}: {{module: sink.topic, params: {{topic: t.{name}}}}}",
+        )
+    flow = Flow(spark, tmp_path, text)
+    flow.send((0, b'{"n":8}'), (1, b'{"n":7}'), meta={"dest": "two"})
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.numTotalJobs()
+    flow.run()
+    assert [len(flow.out(f"t.{name}")) for name in "abc"] == [3, 2, 2]
+    assert scheduler.numTotalJobs() - before == flow.transactions == 1
 
 
 def test_every_row_is_read_once(spark):

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import InvalidMessage, TooLarge
 from penstock.limits import MAX_KEY_BYTES
 from penstock.log import SCHEMA, TopicName
+from penstock.message import home_partition
 from penstock.sinks.interface import Txn
 from penstock.sinks.topic import TopicSink
 from penstock.spark.decisions import Decisions
@@ -62,7 +63,6 @@ def test_every_column_that_is_given_is_stored(spark: SparkSession, topics: Topic
 def test_a_payload_is_enough_and_every_message_gets_an_id_of_its_own(
     spark: SparkSession, topics: Topics
 ) -> None:
-    # Every task is a stream with a name of its own, by which its partition is chosen: with so many, none stays empty.
     rows = spark.range(100, numPartitions=16).selectExpr("string(id) AS payload")
     for _ in range(2):
         write(rows, topics, "out", partitions="2")
@@ -70,7 +70,10 @@ def test_a_payload_is_enough_and_every_message_gets_an_id_of_its_own(
     assert sorted(message["payload"] for message in found) == sorted(numbered(100) * 2)
     assert len({(m["peer"], m["stream"], m["seq"]) for m in found}) == 200
     assert {message["peer"] for message in found} == {"spark"}
-    assert {message["partition"] for message in found} == {0, 1}
+    # Every task is a stream with a name of its own, by which its partition is chosen.
+    went = {(message["stream"], message["partition"]) for message in found}
+    assert len(went) == 2 * 16
+    assert went == {(stream, home_partition("spark", stream, 2)) for stream, _ in went}
     assert list((topics.data_dir / "staging").rglob("*.[0-9]*")) == []
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pyspark.sql import SparkSession
 
@@ -131,6 +132,75 @@ def test_faults_strike_links_and_receivers_message_by_message(
     assert (tmp_path / "box.out").read_bytes() == b"1\n3\n5\n"  # as it is real
 
 
+JOIN = """
+name: paid
+components:
+  orders: {module: receiver.http, codec: json, params: {bind: "127.0.0.1:7071"}}
+  payments: {module: receiver.tcp, codec: json, params: {bind: "127.0.0.1:7072"}}
+  pairs:
+    module: link.join
+    params: {on: "orders.value:id::int = payments.value:order::int", within_s: 60, watermark_s: 60}
+  box: {module: sink.dumper}
+pipeline:
+  orders: {connect: pairs}
+  payments: {connect: pairs}
+  pairs: {connect: box}
+"""
+
+
+def test_faults_at_a_join_strike_either_input_and_leave_it_its_names(runner: FlowRunner) -> None:
+    outcome = runner.run(
+        JOIN,
+        {
+            "orders": [b'{"id": 1}', b'{"id": 2, "bad": 1}', b'{"id": 3}'],
+            "payments": [b'{"order": 1}', b'{"order": 2}', b'{"order": 3, "bad": 1}'],
+        },
+        faults=[
+            faults.fail("pairs", match=Match(contains=b"bad")),
+            faults.slow("pairs", 0.01),
+            faults.fail("orders", match=Match(contains=b"nothing")),
+        ],
+    )
+    assert outcome.failure is None
+    assert outcome.statuses("orders") == [Status.DONE, Status.FAILED, Status.DONE]
+    assert outcome.statuses("payments") == [Status.DONE, Status.DONE, Status.FAILED]
+    [found] = outcome.payloads("box")
+    assert orjson.loads(found) == {"orders": {"id": 1}, "payments": {"order": 1}}
+
+
+REPLICATOR = """
+name: spread
+components:
+  web: {module: receiver.http, params: {bind: "127.0.0.1:7071"}}
+  some: {module: link.replicator, params: {replicas: 1}}
+  one: {module: link.filter, params: {where: "true"}}
+  two: {module: link.filter, params: {where: "true"}}
+  three: {module: link.filter, params: {where: "true"}}
+  a: {module: sink.dumper}
+  b: {module: sink.dumper}
+  c: {module: sink.dumper}
+pipeline:
+  web: {connect: some}
+  some: {links: [one, two, three]}
+  one: {connect: a}
+  two: {connect: b}
+  three: {connect: c}
+"""
+
+
+def test_a_fault_below_a_choice_by_hash_changes_nothing_about_the_choice(
+    runner: FlowRunner,
+) -> None:
+    messages = [b"%d" % n for n in range(40)]
+    usual = runner.run(REPLICATOR, {"web": messages})
+    sides = held(usual)
+    assert sorted(map(bool, sides.values())) == [True] * 3
+    gone = [faults.fail("two", times=1), faults.fail("two", match=Match(contains=b"nothing"))]
+    struck = runner.run(REPLICATOR, {"web": messages}, faults=gone)
+    assert struck.statuses("web").count(Status.FAILED) == 1
+    assert held(struck) == {**sides, "b": sides["b"][1:]}
+
+
 def test_a_sink_is_gone_for_a_while_or_refuses_messages(runner: FlowRunner, tmp_path: Path) -> None:
     outcome = runner.run(
         FLOW.replace("FOLDER", str(tmp_path)),
@@ -194,6 +264,45 @@ def test_what_a_flow_remembers_is_there_in_the_next_round(runner: FlowRunner) ->
     ]
 
 
+TIMED = """
+name: timed
+components:
+  web: {module: receiver.http, codec: json, params: {bind: "127.0.0.1:7071"}}
+  threes: {module: link.window, params: {count: 3, time_s: 60}}
+  box: {module: sink.dumper}
+pipeline:
+  web: {connect: threes}
+  threes: {connect: box}
+"""
+
+
+# The clock shows 5 seconds when it goes on; the second window has begun at second 3.
+@pytest.mark.parametrize(("then_s", "ended"), [(57, [[0, 1, 2]]), (58, [[0, 1, 2], [3, 4]])])
+def test_time_passes_without_a_message(
+    runner: FlowRunner, then_s: float, ended: list[list[int]]
+) -> None:
+    found = runner.run(TIMED, {"web": [b"%d" % n for n in range(5)]}, then_s=then_s)
+    assert found.failure is None
+    assert found.statuses("web") == DONE * 5
+    assert [orjson.loads(one)["values"] for one in found.payloads("box")] == ended
+
+
+@pytest.mark.parametrize(
+    ("how", "alone"), [("left", {"orders": {"id": 2}}), ("right", {"payments": {"order": 3}})]
+)
+def test_who_waits_for_a_partner_comes_out_alone_in_time(
+    runner: FlowRunner, how: str, alone: dict[str, Any]
+) -> None:
+    outcome = runner.run(
+        JOIN.replace("within_s: 60", f"how: {how}, within_s: 60"),
+        {"orders": [b'{"id": 1}', b'{"id": 2}'], "payments": [b'{"order": 1}', b'{"order": 3}']},
+        then_s=300,
+    )
+    assert outcome.failure is None
+    found = [orjson.loads(one) for one in outcome.payloads("box")]
+    assert found == [{"orders": {"id": 1}, "payments": {"order": 1}}, alone]
+
+
 def test_names_that_the_flow_does_not_have_are_refused(runner: FlowRunner) -> None:
     for wrong in ({"inputs": {"box": []}}, {"real": ["web"]}, {"faults": [faults.fail("bax")]}):
         with pytest.raises(ConfigError, match=r"box|web|bax"):
@@ -215,12 +324,12 @@ def _logging() -> Iterator[None]:
 @pytest.mark.usefixtures("spark", "_logging")
 def test_the_examples_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
-    flow = ROOT / "examples" / "quickstart.yaml"
-    assert run_command(["test", str(flow), "--junit", str(junit)]) == 0
+    flows = [str(ROOT / "examples" / name) for name in ("quickstart.yaml", "shops.yaml")]
+    assert run_command(["test", *flows, "--junit", str(junit)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "5 cases passed, 0 failed"
+    assert lines[-1] == "6 cases passed, 0 failed"
     assert all(line.startswith("passed ") for line in lines[:-1])
-    assert [one.get("failures") for one in ET.parse(junit).iter("testsuite")] == ["0", "0"]
+    assert [one.get("failures") for one in ET.parse(junit).iter("testsuite")] == ["0"] * 3
 
 
 @pytest.mark.usefixtures("spark", "_logging")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from penstock.engine.poison import Span, at_fault, guarded
 from penstock.engine.results import read_results
 from penstock.engine.search import Search, without
 from penstock.engine.state import State
-from penstock.errors import BatchFails, LogError
+from penstock.errors import BatchFails, LogError, Unavailable
 from penstock.flow.decisions import Frontiers, dump_frontiers
 from penstock.flow.terms import Job, Result
 from penstock.flow.transaction import Coordinator
@@ -32,6 +33,7 @@ from penstock.log.names import TopicName
 from penstock.sinks.interface import Sink, Txn
 from penstock.sinks.results import RESULTS
 from penstock.sinks.task import run_task
+from penstock.spark.clock import write_clock
 from penstock.spark.columns import COLUMNS
 from penstock.spark.compile import Compiled
 from penstock.spark.ends import Ends
@@ -62,6 +64,8 @@ class RunningPiece:
         self._data_dir = data_dir
         self._once = once
         self._query: StreamingQuery | None = None
+        self._at_batch = threading.Lock()
+        self._stopped = False
         self._state: State | None = None
         self._losses = Losses(folder)
         self._fails = 0  # runs of the batch that is at work, of a piece with state
@@ -161,15 +165,28 @@ class RunningPiece:
         remembers = any(one["numRowsTotal"] > 0 for one in progress["stateOperators"])
         return state.clock if remembers else None
 
+    def pass_time(self, time_us: int) -> None:
+        """Before a run with `once`: time has come so far when all that is there has been read."""
+        if self._state is not None and self.waits_for_time:
+            write_clock(self._state.clock, time_us)
+
     def stop(self) -> None:
-        """Between two batches."""
+        """Between two batches, and for good."""
+        with self._at_batch:
+            self._stopped = True
+        # Spark waits here for a batch that has just begun: it must not wait for anything that is held here.
         if self._query is not None:
-            with self.coordinator.lock:
-                self._query.stop()
+            self._query.stop()
 
     # --- One micro-batch ------------------------------------------------------------------------
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
+        with self._at_batch:
+            if self._stopped:  # not a word to Spark that it is done
+                raise Unavailable(f"{self.piece.name} was stopped")
+            self._run(rows, batch)
+
+    def _run(self, rows: DataFrame, batch: int) -> None:
         started = time.monotonic()
         faults.point("engine.batch", batch=batch, piece=self.piece.name)
         end = batch_end(self._checkpoint, batch)

@@ -22,7 +22,7 @@ from penstock.engine.losses import Losses
 from penstock.engine.piece import RunningPiece
 from penstock.engine.policies import policy, with_timeout
 from penstock.engine.replays import Replays
-from penstock.engine.stats import messages_behind, piece_stats, rss_bytes, sink_stats
+from penstock.engine.stats import messages_behind, piece_stats, rss_bytes, sink_stats, statuses
 from penstock.engine.trimming import Trimming
 from penstock.errors import Unavailable
 from penstock.flow.backoff import Backoff
@@ -242,6 +242,11 @@ class Engine:
 
     # --- At work --------------------------------------------------------------------------------
 
+    def pass_time(self, time_us: int) -> None:
+        """With `once`, between `start` and `wait`: no clock is looked at there, but time may have passed."""
+        for running in self._pieces:
+            running.pass_time(time_us)
+
     def finish(self) -> None:
         """With `once`: `wait`, then bring back the sinks that are held. Unavailable says what is left."""
         self.wait()
@@ -381,11 +386,8 @@ class Engine:
     def _done(self) -> int:
         ended = sum(
             count
-            for one in [
-                *(running.coordinator for running in self._pieces),
-                *(drain.coordinator for _, drain in self._drains.values()),
-            ]
-            for status, count in list(one.totals.statuses.items())
+            for running in self._pieces
+            for status, count in statuses(running, self._drains).items()
             if status != Status.NEW
         )
         return max(0, self._passed() - self._passed_before - ended)
@@ -400,6 +402,6 @@ class Engine:
                 "lag": self.lag(),
                 "done": self._done(),
                 "sinks": sinks,
-                "pieces": piece_stats(self._pieces),
+                "pieces": piece_stats(self._pieces, self._drains),
             },
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,15 +59,29 @@ def sink_stats(
     return peers, sinks
 
 
-def piece_stats(pieces: Iterable[RunningPiece]) -> dict[str, Any]:
+def piece_stats(
+    pieces: Iterable[RunningPiece], drains: Mapping[str, tuple[SinkHolds, Drain]]
+) -> dict[str, Any]:
     return {
         one.piece.name: {
             "transactions": one.coordinator.totals.transactions,
             "last_batch_s": one.last_batch_s,
-            "statuses": one.coordinator.totals.statuses,
+            "statuses": statuses(one, drains),
         }
         for one in pieces
     }
+
+
+def statuses(
+    running: RunningPiece, drains: Mapping[str, tuple[SinkHolds, Drain]]
+) -> dict[str, int]:
+    """How messages ended that did not end in done: in batches, and on their way from a park."""
+    found = Counter(dict(running.coordinator.totals.statuses))
+    for sink in running.piece.components:
+        _, drain = drains.get(f"{running.piece.name}/{sink}", (None, None))
+        if drain is not None:
+            found.update(dict(drain.record.statuses))
+    return dict(found)
 
 
 def rss_bytes() -> int:

@@ -70,6 +70,7 @@ class Drain:
         """`now_s` is the wall clock, by which messages are late."""
         self._flow = flow
         self.sink = sink
+        self.record = record
         self._park = park
         self._holds = holds
         self._record = record

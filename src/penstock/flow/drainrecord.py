@@ -5,6 +5,7 @@ They were settled when they were parked, with a branch that was open. Now it has
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -46,6 +47,8 @@ class DrainRecord:
         self._composite = composite
         self._sources = dict(sources)
         self._notify = notify
+        self.statuses: Counter[str] = Counter()
+        """How messages ended here that did not end in done."""
 
     def compose(
         self, ended: Iterable[Ended], parked: frozenset[str]
@@ -120,6 +123,7 @@ class DrainRecord:
         changed = [*self._waiting(places, {place for place, _ in decision.exceptions})]
         done = [one for one in changed if one[1].status not in (Status.NEW, Status.DONE)]
         self._dead_letters.append(txn, [*over, *done])
+        self.statuses.update(str(receipt.status) for _, receipt in (*over, *done))
         self._receipts.settle({}, [one for one in ended if self._ours(one[0])])
         self._receipts.resolve(changed)
         self._receipts.unpark(self._sink, places)

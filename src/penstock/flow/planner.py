@@ -18,6 +18,7 @@ from penstock.errors import ConfigError
 from penstock.flow.graph import Graph, into_peer
 from penstock.flow.plan import CUT, Cut, Form, Piece, Plan, Retry, Source
 from penstock.flow.unfolding import Unfolded, Unfolding, different_kinds
+from penstock.links.fault import source_name
 from penstock.links.pacing import BufferOptions
 from penstock.links.routing import CopyOptions
 
@@ -109,12 +110,13 @@ class _Planner:
 
     def _cut(self, node: str, feeder: str) -> Cut:
         joins = self._graph.nodes[node].component.module == "link.join"
+        entry = source_name(self._graph.nodes[feeder].component) if joins else node
         parts = [self._flow.name, node, *([feeder] if joins else [])]
         topic = name_from(".".join(parts))
         while topic in self._topics:
             topic = name_from(f"{topic}.cut")
         self._topics.add(check_topic(topic))
-        return Cut(f"{CUT}{node}:{topic}", topic, node, feeder if joins else node)
+        return Cut(f"{CUT}{node}:{topic}", topic, node, entry)
 
     # --- Pieces --------------------------------------------------------------------------------
 
@@ -158,7 +160,11 @@ class _Planner:
             Source(cut.topic, cut.entry, arriving[cut.sink], internal=True)
             for cut in _distinct(head.cuts.values())
         ]
-        if component.module != "link.join":
+        if component.module == "link.join":  # the one that is named first is the left one
+            feeders = [link.source for link in self._graph.inputs(head.node)]
+            names = [source_name(self._graph.nodes[name].component) for name in feeders]
+            sources.sort(key=lambda one: names.index(one.entry))
+        else:
             _check_forms(component, sources)
         form = sources[0].form
         after = form if component.module in KEEPING else form.computed(head.node)

@@ -15,7 +15,7 @@ from penstock.errors import ConfigError
 from penstock.flow.graph import Graph, Link
 from penstock.flow.plan import Copy, Cut, Form, Hashed, Pick, Place, Route, Source, To, Turn, Vanish
 from penstock.limits import MAX_PLACES
-from penstock.links.fault import FaultOptions
+from penstock.links.fault import FaultOptions, target_name
 from penstock.links.payload import BASE64, CompressorOptions, FormatOptions
 from penstock.links.routing import ReplicatorOptions, RouterOptions
 from penstock.status import Status
@@ -140,7 +140,8 @@ class Unfolding:
         targets = []
         for link in links:
             turns = (Turn(name, link.target, count),) if count > 1 else ()
-            targets.append((link.target, self._into(link, form, (*path, *turns))))
+            name_of = target_name(self._graph.nodes[link.target].component)
+            targets.append((name_of, self._into(link, form, (*path, *turns))))
         return Hashed(name, options.hash_key, count, tuple(targets))
 
     # --- Places --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.config.flow import Component
 from penstock.config.options import Options
 from penstock.status import Status
 
@@ -22,3 +23,21 @@ class FaultOptions(Options):
 
     reason: str
     """And why."""
+
+    before: str
+    """The component whose fault it is, if that is a link: what looks at its links' names sees this one."""
+
+    behind: str
+    """The component whose messages come here, if it is one alone: what is next calls them by its name."""
+
+
+def target_name(target: Component) -> str:
+    """What a component that messages are sent to is called by who sends them."""
+    options = target.options
+    return options.before if isinstance(options, FaultOptions) else target.name
+
+
+def source_name(source: Component) -> str:
+    """What a component is called by who is given its messages."""
+    options = source.options
+    return options.behind if isinstance(options, FaultOptions) else source.name

@@ -104,6 +104,7 @@ class TopicStreamReader(_Read, DataSourceStreamReader, SupportsTriggerAvailableN
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: Offsets | None = None
+        self._until_us = 0  # how far time has come, with a target
 
     def initialOffset(self) -> JsonOffsets:
         return _dump(self._ranges.resolve(self._options.start)) | self._time(0)
@@ -124,7 +125,8 @@ class TopicStreamReader(_Read, DataSourceStreamReader, SupportsTriggerAvailableN
             max_rows=self._options.max_rows if limited else None,
             max_bytes=self._options.max_bytes if limited else None,
         )
-        passed_us = 0 if self._target is not None else read_clock(self._options.clock)
+        ends = self._target is not None
+        passed_us = self._until_us if ends else read_clock(self._options.clock)
         return _dump(after) | self._time(max(passed_us, int(start.get(CLOCK, 0))))
 
     def _time(self, passed_us: int) -> JsonOffsets:
@@ -132,6 +134,7 @@ class TopicStreamReader(_Read, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ranges.ends()
+        self._until_us = read_clock(self._options.clock)
 
     def reportLatestOffset(self) -> JsonOffsets:
         return _dump(self._ranges.ends()) | self._time(read_clock(self._options.clock))

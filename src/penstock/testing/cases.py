@@ -290,6 +290,9 @@ class ClockOptions(Options):
     step: Seconds = Field(1.0, ge=0)
     """From one such message to the next."""
 
+    then: Seconds = Field(0.0, ge=0)
+    """So much time passes behind the last one, without a message: windows end that end by time."""
+
     def clock(self) -> Clock:
         return Clock(self.start, self.step)
 

@@ -106,11 +106,12 @@ class Senders:
             [one.payload],
             meta=one.meta,
             keys=None if one.key is None else [one.key],
-            time_us=_microseconds(one.time or self._clock.tick()),
+            time_us=microseconds(one.time or self._clock.tick()),
         )
 
 
-def _microseconds(time: datetime) -> int:
+def microseconds(time: datetime) -> int:
+    """Since 1970, as messages have them."""
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 

@@ -33,7 +33,14 @@ from penstock.spark.session import session
 from penstock.supervisor.planning import settle_topics
 from penstock.testing.clock import Clock
 from penstock.testing.faults import Fault
-from penstock.testing.messages import Input, Outcome, Senders, outputs, receipts
+from penstock.testing.messages import (
+    Input,
+    Outcome,
+    Senders,
+    microseconds,
+    outputs,
+    receipts,
+)
 from penstock.testing.striking import SinkMaker, crash_rules, is_sink, with_faults
 
 _LATER_S = 24 * 3600.0
@@ -52,6 +59,7 @@ class Work:
     faults: tuple[Fault, ...]
     folder: Path
     timeout_s: float
+    time_us: int | None = None  # time has come so far, though no message says so
 
 
 class FlowRunner:
@@ -90,6 +98,7 @@ class FlowRunner:
         faults: Iterable[Fault] = (),
         real: Iterable[str] = (),
         clock: Clock | None = None,
+        then_s: float = 0.0,
         timeout_s: float = TEST_CASE_S,
         env: Mapping[str, str] | None = None,
     ) -> Outcome:
@@ -100,6 +109,9 @@ class FlowRunner:
 
         Several inputs, in a list, are rounds: the flow is carried through and started anew between them, which is
         how to see what it remembers.
+
+        `then_s` is how long the clock goes on after the last input without a message: windows that end by time
+        end, and what links hold back comes out when it is due. Without it, time stands still at the last message.
 
         Everything that is given at once is one micro-batch or a few: **do not count on where one ends.** When `timeout_s`
         is over, the run is broken off, and `failure` says so; what had not ended is `new`.
@@ -119,12 +131,12 @@ class FlowRunner:
             )
             rounds = [inputs] if isinstance(inputs, Mapping) else list(inputs)
             _check(work, [name for one in rounds for name in one])
-            return self._run(work, rounds, clock or Clock())
+            return self._run(work, rounds, clock or Clock(), then_s)
         finally:
             if self._keep is None:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _run(self, work: Work, rounds: Sequence[Inputs], clock: Clock) -> Outcome:
+    def _run(self, work: Work, rounds: Sequence[Inputs], clock: Clock, then_s: float) -> Outcome:
         flow = work.flow
         flow.data_dir.mkdir(mode=0o700)
         receivers = tuple(one for one in flow.components.values() if one.is_source)
@@ -136,6 +148,9 @@ class FlowRunner:
                 senders.send(name, [_input(one) for one in found])
             if failure is None:
                 failure = self._carry_through(work)
+        if then_s and failure is None:
+            clock.advance(then_s)
+            failure = self._carry_through(replace(work, time_us=microseconds(clock.now)))
         return Outcome(outputs(flow, work.real), receipts(flow.data_dir, senders.places), failure)
 
     def _carry_through(self, work: Work) -> str | None:
@@ -254,6 +269,8 @@ def carry_through(work: Work, spark: SparkSession) -> str | None:
     timer.start()
     try:
         engine.start()
+        if work.time_us is not None:
+            engine.pass_time(work.time_us)
         try:
             engine.wait()
         except (BatchFails, Unavailable) as error:

@@ -18,7 +18,7 @@ from penstock.config.flow import Component, Edge, Flow
 from penstock.config.registry import Kind, Shape
 from penstock.flow.topics import make_topic, topic_beside
 from penstock.guarantee import Guarantee
-from penstock.links.fault import MODULE, FaultOptions
+from penstock.links.fault import MODULE, FaultOptions, source_name
 from penstock.log.embedded import EmbeddedLog
 from penstock.sinks.interface import Poisoned, Prepared, Sink, SinkTask, SinkUnavailable, Txn
 from penstock.sinks.registry import make_sink
@@ -61,25 +61,39 @@ def crash_rules(faults: Sequence[Fault], folder: Path) -> list[dict[str, Any]]:
 
 
 def with_faults(flow: Flow, faults: Sequence[Fault], folder: Path) -> Flow:
-    """The flow with a node before each link, and behind each receiver, that has a fault."""
+    """The flow with a node before each link, and behind each receiver, that has a fault. A join has one before
+    each of its inputs, since it tells them apart."""
     components, edges = dict(flow.components), list(flow.edges)
     for number, fault in enumerate(faults):
-        if fault.kills_engine or is_sink(flow, fault.at):
+        at = fault.at
+        if fault.kills_engine or is_sink(flow, at):
             continue
-        node = f"{fault.at}{_NODE}{number}"
-        components[node] = _node(node, fault, tickets(folder, number, fault))
-        if flow.components[fault.at].is_source:
-            edges = [replace(e, source=node) if e.source == fault.at else e for e in edges]
-            edges.append(Edge(fault.at, node))
-        else:
-            edges = [replace(e, target=node) if e.target == fault.at else e for e in edges]
-            edges.append(Edge(node, fault.at))
+        if flow.components[at].is_source:
+            node = _node(f"{at}{_NODE}{number}", fault, tickets(folder, number, fault), behind=at)
+            components[node.name] = node
+            edges = [replace(e, source=node.name) if e.source == at else e for e in edges]
+            edges.append(Edge(at, node.name))
+            continue
+        feeders = dict.fromkeys(edge.source for edge in edges if edge.target == at)
+        joins = flow.components[at].module == "link.join"
+        for turn, group in enumerate([[one] for one in feeders] if joins else [list(feeders)]):
+            behind = source_name(components[group[0]]) if len(group) == 1 else ""
+            name = f"{at}{_NODE}{number}.{turn}"
+            components[name] = _node(name, fault, tickets(folder, number, fault), behind=behind)
+            edges = [
+                replace(e, target=name) if e.target == at and e.source in group else e
+                for e in edges
+            ]
+            edges.append(Edge(name, at))
     return replace(flow, components=components, edges=tuple(edges))
 
 
-def _node(name: str, fault: Fault, at: Tickets) -> Component:
+def _node(name: str, fault: Fault, at: Tickets, behind: str) -> Component:
     status = Status.TIMED_OUT if fault.kind == "time_out" else Status.FAILED
-    options = FaultOptions(strikes=Strike(fault, at), status=status, reason=fault.said)
+    strikes = Strike(fault, at)
+    options = FaultOptions(
+        strikes=strikes, status=status, reason=fault.said, before=fault.at, behind=behind
+    )
     return Component(name, Kind.LINK, MODULE, options, (), None, None, None, Shape(), True)
 
 

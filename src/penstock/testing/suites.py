@@ -61,6 +61,7 @@ def run_case(runner: FlowRunner, suite: Suite, case: Case) -> CaseResult:
             faults=options.all_faults(),
             real=options.real,
             clock=options.clock.clock(),
+            then_s=options.clock.then,
             timeout_s=options.timeout_s,
         )
         found = differences(options, outcome)

@@ -16,7 +16,14 @@ from pyspark.sql import functions as F
 
 from penstock.links.stateful import AggregateOptions
 from penstock.spark import parsing, sql
-from penstock.spark.heads.interface import Entrance, Inputs, derived, last_of, milliseconds
+from penstock.spark.heads.interface import (
+    Entrance,
+    Inputs,
+    derived,
+    last_of,
+    milliseconds,
+    watermarked,
+)
 from penstock.spark.links.select import check_names
 from penstock.spark.rows import HIDDEN, Rows
 
@@ -46,7 +53,7 @@ class Aggregate:
         [(_, df)] = inputs.items()
         options, entrance = self.options, self.entrance
         if options.window_s is not None:
-            df = df.withWatermark("time", milliseconds(options.watermark_s))
+            df = watermarked(df, options.watermark_s)
         opened = entrance.open(df, entrance.sources()[0], self._expressions)
         count = len(options.group_by)
         codes, aggregates = opened.expressions[:count], opened.expressions[count:]

@@ -209,6 +209,20 @@ def derived(df: DataFrame, origin: str, out: str) -> DataFrame:
     return df.selectExpr(*columns, f"{out} AS {OUT}")
 
 
+def watermarked(df: DataFrame, delay_s: float) -> DataFrame:
+    """With a watermark that ticks of the clock move, too.
+
+    Spark moves what is asked of rows to before their watermark, also what it concludes by itself from a join's
+    condition: ticks would never get there, and windows and joins would end with the next message only. It does not
+    move anything past a column that it cannot compute twice, as long as somebody asks for that column.
+    """
+    seen = df.withWatermark("time", milliseconds(delay_s))
+    return seen.selectExpr("*", f"spark_partition_id() AS {_HERE}").where(f"{_HERE} >= 0")
+
+
+_HERE = f"{HIDDEN}here"
+
+
 def milliseconds(seconds: float) -> str:
     """As Spark reads an interval."""
     return f"{round(seconds * 1000)} milliseconds"

@@ -16,7 +16,14 @@ from pyspark.sql import functions as F
 from penstock.flow.plan import Source
 from penstock.links.stateful import JoinOptions
 from penstock.spark import sql
-from penstock.spark.heads.interface import Entrance, Inputs, derived, last_of, milliseconds
+from penstock.spark.heads.interface import (
+    Entrance,
+    Inputs,
+    derived,
+    last_of,
+    milliseconds,
+    watermarked,
+)
 from penstock.spark.rows import HIDDEN, Rows
 from penstock.spark.values import VALUE
 
@@ -50,7 +57,7 @@ class Join:
         return derived(found, _LAST, _WHOLE)
 
     def _side(self, inputs: Inputs, source: Source) -> DataFrame:
-        df = inputs[source.entry].withWatermark("time", milliseconds(self.options.watermark_s))
+        df = watermarked(inputs[source.entry], self.options.watermark_s)
         opened = self.entrance.open(df, source, ["*"])
         rows = self.entrance.readable(opened)
         value = VALUE if opened.reading.value is not None else _PAYLOAD
