@@ -1,9 +1,9 @@
-"""All tests, in two lanes at once: those that start Spark, and the rest.
+"""All tests, in lanes at once: those that kill a running flow, the others that start Spark, and the rest.
 
     python -m tools.lanes [options of pytest]
 
-Most of the suite waits: for processes to start, for a disk, for a process that was killed to come back. Two lanes
-use that time; a third would only make Spark wait on two cores. Every test finds its own ports and folders, so the lanes do not meet. The lines of each begin with its
+Most of the suite waits: for processes to start, for a disk, for a process that was killed to come back. Lanes
+use that time. Every test finds its own ports and folders, so the lanes do not meet. The lines of each begin with its
 name. Ends with 0 if all do.
 """
 
@@ -17,15 +17,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1] / "tests"
-LANES = {"spark": ("engine", "spark", "testing")}
-"""Folders of tests. Whatever else there is belongs to the last lane."""
+LANES = {
+    "drill": (
+        "engine/test_cluster.py",
+        "engine/test_connector_sink.py",
+        "engine/test_drill.py",
+        "engine/test_state_drill.py",
+        "spark/test_killed_writes.py",
+    ),
+    "spark": ("engine", "spark", "testing"),
+}
+"""Files and folders of tests, each without what an earlier lane has. Whatever else there is belongs to the last lane."""
 
 
 def lanes() -> dict[str, list[str]]:
     """The arguments of pytest that choose each lane's tests."""
-    chosen = {lane: [str(TESTS / name) for name in names] for lane, names in LANES.items()}
-    taken = [f"--ignore={path}" for paths in chosen.values() for path in paths]
-    return {**chosen, "rest": [str(TESTS), *taken]}
+    found: dict[str, list[str]] = {}
+    taken: list[str] = []
+    for lane, names in {**LANES, "rest": ("",)}.items():
+        mine = [str(TESTS / name) for name in names]
+        found[lane] = mine + [f"--ignore={path}" for path in taken]
+        taken += mine
+    return found
 
 
 def main(options: Sequence[str]) -> int:

@@ -63,6 +63,9 @@ PACKED_ROWS: Final = 10_000
 PACKED_BYTES: Final = 8 * MiB
 """Bytes of a re-packed Arrow batch, where messages are large."""
 
+WHOLE_FRAME_BYTES: Final = 512 * KiB
+"""An Arrow frame of this size stays as it was appended: writing it again would cost more than its readers save."""
+
 GATHERED_FRAME_BYTES: Final = 128 * KiB
 """Frames up to this size are read together: above it, an Arrow batch costs less than the copy."""
 
@@ -243,6 +246,9 @@ MAX_CONNECTOR_STREAMS: Final = 10_000
 
 MAX_CONNECTOR_WAITING_BYTES: Final = 16 * MiB
 """Of one connection, read and not yet durable: past it the connection is not read."""
+
+CONNECTOR_READ_BYTES: Final = 2 * MiB
+"""One read of a `receiver.connector`, whose frames are cut many at once: about one batch of the log, of small ones."""
 
 MAX_CONNECTOR_WORKERS: Final = 256
 """Task slots of a `sink.connector`: each is a worker that the program keeps state for."""

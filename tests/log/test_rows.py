@@ -95,18 +95,42 @@ def test_many_small_appends_of_rows_are_merged_and_their_numbers_kept(tmp_path: 
     writer.close()
 
 
-def test_frames_of_a_good_size_are_left_as_they_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "some", [[b"x"] * (PACKED_ROWS + 7), [b"x" * 1000] * 600], ids=["many", "large"]
+)
+def test_frames_of_a_good_size_are_left_as_they_are(tmp_path: Path, some: list[bytes]) -> None:
     log = EmbeddedLog(tmp_path)
     log.create(TOPIC, TopicConfig())
     writer = log.writer(TOPIC, 0)
     for number in range(3):
-        writer.append_rows(some_rows(*[b"x"] * (PACKED_ROWS + 7)), producer="p", number=number)
+        writer.append_rows(some_rows(*some), producer="p", number=number)
     writer.seal()
     writer.close()
     before = segment(tmp_path).stat()
     log.maintain(TOPIC)
     assert log.describe(TOPIC).partitions[0].packed_segments == 1
     assert segment(tmp_path).stat().st_ino == before.st_ino
+    assert payloads(log.reader(TOPIC, 0)) == some * 3
+
+
+def test_a_damaged_batch_is_reported_also_where_its_segment_was_left_as_it_is(
+    tmp_path: Path,
+) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create(TOPIC, TopicConfig())
+    writer = log.writer(TOPIC, 0)
+    for number in range(3):
+        writer.append_rows(some_rows(*[b"%d" % number * 1000] * 600), producer="p", number=number)
+    writer.seal()
+    writer.close()
+    content = bytearray(segment(tmp_path).read_bytes())
+    content[len(content) // 2] ^= 1
+    segment(tmp_path).write_bytes(content)
+    log.maintain(TOPIC)
+    [corrupt] = log.verify(TOPIC).corrupt
+    assert str(segment(tmp_path)) in str(corrupt)
+    left = [b"0" * 1000] * 600 + [b"2" * 1000] * 600
+    assert payloads(log.reader(TOPIC, 0)) == left
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

@@ -28,7 +28,6 @@ from penstock.errors import ProtocolError
 Positions = npt.NDArray[np.int64]
 
 _MESSAGE: Final = int(FrameType.MESSAGE)
-_SIZED: Final = np.dtype([("length", ">u4"), ("type", "u1")])
 _LENGTH_AND_TYPE: Final = struct.Struct(">IB")
 _BLOCK_BYTES: Final = (
     128 * 1024
@@ -67,9 +66,22 @@ class Messages:
         if not len(self.starts):
             return np.empty(0, dtype)
         kind, at = spec[name][:2]
-        span = len(self.buffer) - at - kind.itemsize + 1
-        everywhere: npt.NDArray[np.generic] = np.ndarray((span,), kind, self.buffer, at, (1,))
-        return everywhere[self.starts].astype(dtype)
+        found: npt.NDArray[np.generic]
+        if step := self._step():
+            first = int(self.starts[0])
+            found = np.ndarray((len(self),), kind, self.buffer, first + at, (step,))
+        else:
+            span = len(self.buffer) - at - kind.itemsize + 1
+            found = np.ndarray((span,), kind, self.buffer, at, (1,))[self.starts]
+        return found.astype(dtype)
+
+    def _step(self) -> int:
+        """From each frame to the next, where that is the same for all; or 0."""
+        n, starts = len(self.starts), self.starts
+        step = int(starts[1] - starts[0]) if n > 1 else 0
+        if starts[-1] - starts[0] != (n - 1) * step or (starts[1:] - starts[:-1] != step).any():
+            return 0
+        return step
 
     @property
     def stream_ids(self) -> npt.NDArray[np.uint64]:
@@ -234,8 +246,11 @@ def _same_size(data: memoryview, at: int, size: int) -> tuple[Positions, int]:
     """Frames that follow each other from `at`, as long as they are all of this size. Records of one size
     are found at once that way."""
     count = (len(data) - at) // size
-    heads: npt.NDArray[np.void] = np.ndarray((count,), _SIZED, data, at, (size,))
-    alike = (heads["length"] == size - LENGTH_BYTES) & (heads["type"] == _MESSAGE)
+    lengths: npt.NDArray[np.uint32] = np.ndarray((count,), "=u4", data, at, (size,))
+    types: npt.NDArray[np.uint8] = np.ndarray((count,), "u1", data, at + LENGTH_BYTES, (size,))
+    # The number is turned round, once, and not every length.
+    wanted = np.frombuffer((size - LENGTH_BYTES).to_bytes(LENGTH_BYTES, "big"), "=u4")[0]
+    alike = (lengths == wanted) & (types == _MESSAGE)
     if not alike.all():
         count = int(alike.argmin())
     return at + size * np.arange(count, dtype=np.int64), at + size * count

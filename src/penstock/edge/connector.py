@@ -17,7 +17,7 @@ from penstock.edge.connector_connection import ConnectorConnection
 from penstock.edge.connector_stream import Stream
 from penstock.edge.intake import Intake
 from penstock.errors import PenstockError, Unavailable
-from penstock.limits import STREAM_READ_BYTES
+from penstock.limits import CONNECTOR_READ_BYTES
 from penstock.peers.connector import ConnectorReceiverOptions
 
 _SWEEP_S = 1.0
@@ -32,7 +32,7 @@ class ConnectorReceiver:
         self.connections: set[ConnectorConnection] = set()
         self.stopping = False
         # One buffer for all: what is read is copied into columns before the next read.
-        self.buffer = memoryview(bytearray(STREAM_READ_BYTES))
+        self.buffer = memoryview(bytearray(CONNECTOR_READ_BYTES))
         self._streams: dict[int, Stream] = {}
         self._refused: dict[int, set[ConnectorConnection]] = {}
         self._sweeper: asyncio.TimerHandle | None = None

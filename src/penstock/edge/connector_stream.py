@@ -27,7 +27,14 @@ import pyarrow as pa
 from penstock.connector.columns import Messages
 from penstock.edge.intake import Intake
 from penstock.errors import LogFull, PenstockError
-from penstock.limits import DISK_RETRY_S, MAX_STREAM_NAME_BYTES, PACKED_BYTES, PACKED_ROWS, MiB
+from penstock.limits import (
+    DISK_RETRY_S,
+    MAX_STREAM_NAME_BYTES,
+    PACKED_BYTES,
+    PACKED_ROWS,
+    WHOLE_FRAME_BYTES,
+    MiB,
+)
 from penstock.log import Writer
 from penstock.log.interface import SCHEMA, Appended
 
@@ -35,7 +42,6 @@ MAX_NUMBER = 2**63 - 1
 _CHUNK_BYTES = (
     PACKED_BYTES - 64 * 1024
 )  # joining chunks adds a little: bitmaps of keys, dictionaries
-_FRAME_BYTES = 512 * 1024  # or more: what is put together costs a copy
 _FRAME_ROWS = PACKED_ROWS // 2
 _SUBMIT_BYTES = 8 * MiB  # by one sync, while as much is read
 _COLUMNS = SCHEMA.remove(SCHEMA.get_field_index("offset"))
@@ -124,7 +130,7 @@ class Stream:
             size_bytes, rows = self._waiting[0].wire_bytes, self._waiting[0].rows.num_rows
             if whole_bytes and whole_bytes + size_bytes > _SUBMIT_BYTES:
                 break
-            large = frame_bytes >= _FRAME_BYTES or frame_rows >= _FRAME_ROWS
+            large = frame_bytes >= WHOLE_FRAME_BYTES or frame_rows >= _FRAME_ROWS
             if frame and (large or frame_bytes + size_bytes > _CHUNK_BYTES):
                 yield frame
                 frame, frame_bytes, frame_rows = [], 0, 0

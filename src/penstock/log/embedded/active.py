@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from penstock import disk
 from penstock.errors import CorruptBatch
 from penstock.limits import PREALLOCATE_BYTES, SEGMENT_FRAMES
 from penstock.log.embedded.frame import body_of
@@ -37,6 +38,8 @@ _FIRST_AHEAD_BYTES = 128 * 1024
 """Zeros ahead of the first small commit; twice as many each time. Most topics stay small."""
 _NO_ROOM_S = 30.0
 """After a full disk left no room for zeros, how long to do without them."""
+_BEGUN_BYTES = 1024 * 1024
+"""So much of a commit is written, and the disk begins with it. A commit that is smaller is synced at once anyway."""
 _SMALL_COMMIT_BYTES = 128 * 1024
 """Commits above this gain nothing from zero-filling: it would write everything twice."""
 
@@ -268,16 +271,30 @@ def _last_valid(data: memoryview, seed: int) -> int:
 
 
 def _write_all(fd: int, parts: Sequence[Buffer], position: int) -> None:
-    for start in range(0, len(parts), _IOV_MAX):
-        chunk = parts[start : start + _IOV_MAX]
-        size = sum(map(len, chunk))
+    """Much of it goes piece by piece: the disk is at work on one while the next is copied to it."""
+    for chunk, size in _pieces(parts):
         written = os.pwritev(fd, chunk, position)
         if written < size:  # a nearly full disk, or a signal: finish it, or get the error
             rest = memoryview(b"".join(chunk))[written:]
             while rest:
                 done = os.pwrite(fd, rest, position + size - len(rest))
                 rest = rest[done:]
+        if size >= _BEGUN_BYTES:
+            disk.begin(fd, position, size)
         position += size
+
+
+def _pieces(parts: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
+    chunk: list[Buffer] = []
+    size = 0
+    for part in parts:
+        chunk.append(part)
+        size += len(part)
+        if size >= _BEGUN_BYTES or len(chunk) == _IOV_MAX:
+            yield chunk, size
+            chunk, size = [], 0
+    if chunk:
+        yield chunk, size
 
 
 def write_durably(path: Path, data: bytes) -> None:

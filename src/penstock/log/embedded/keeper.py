@@ -16,7 +16,7 @@ import numpy as np
 from penstock import faults
 from penstock.errors import LogError, LogLocked
 from penstock.log.embedded.active import sync_folder, write_durably
-from penstock.log.embedded.frame import body_of
+from penstock.log.embedded.frame import ARROW, body_of
 from penstock.log.embedded.index import Index, encode_index, index_path, load_index
 from penstock.log.embedded.lock import FileLock
 from penstock.log.embedded.merging import Frame, grouped, is_good, merged
@@ -107,6 +107,9 @@ def _pack(path: Path, base: int, seed: int, compression: str, damaged: Damaged) 
     if damaged.get(path) == state:
         return
     data = map_file(path)
+    if compression == "none" and _stays(data, seed):
+        _index(path, data, seed)
+        return
     frames: list[Frame] = []
     for found in walk(data, SEGMENT_HEADER_BYTES, len(data), seed):
         if found.header is None or found.damage is not None:
@@ -117,7 +120,7 @@ def _pack(path: Path, base: int, seed: int, compression: str, damaged: Damaged) 
         return
     groups = list(grouped(frames))
     if compression == "none" and all(is_good(group) for group in groups):
-        write_durably(index_path(path), encode_index(load_index(path, data, seed), len(data), seed))
+        _index(path, data, seed)
         return
     temporary = _unfinished(path)
     try:
@@ -132,6 +135,20 @@ def _pack(path: Path, base: int, seed: int, compression: str, damaged: Damaged) 
     last = frames[-1].header
     index = Index(np.array(rows, np.int64), last.end, last.append_us, packed=True)
     write_durably(index_path(path), encode_index(index, size, seed))
+
+
+def _stays(data: memoryview, seed: int) -> bool:
+    """Whether there are only Arrow frames of a good size. No body is read: whoever reads it checks it."""
+    found = list(walk(data, SEGMENT_HEADER_BYTES, len(data), seed, check_bodies=False))
+    headers = [one.header for one in found if one.header and one.header.codec == ARROW]
+    if not headers or len(headers) < len(found):
+        return False
+    groups = grouped([Frame(header, memoryview(b"")) for header in headers])
+    return all(is_good(group) for group in groups)
+
+
+def _index(path: Path, data: memoryview, seed: int) -> None:
+    write_durably(index_path(path), encode_index(load_index(path, data, seed), len(data), seed))
 
 
 def _unfinished(path: Path) -> Path:

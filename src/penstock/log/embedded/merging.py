@@ -8,7 +8,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from penstock.limits import PACKED_BYTES, PACKED_ROWS
+from penstock.limits import PACKED_BYTES, PACKED_ROWS, WHOLE_FRAME_BYTES
 from penstock.log.embedded.arrow import (
     NO_PROVENANCE,
     Provenance,
@@ -42,12 +42,14 @@ class Frame:
 
 
 def grouped(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
-    """Neighbours that are to become one batch. What is at least half of one stays alone."""
+    """Neighbours that are to become one batch. What is at least half of one stays alone, and so does an Arrow
+    frame that is large enough to read fast."""
     group: list[Frame] = []
     rows = size = 0
     for frame in frames:
         count, size_bytes = frame.header.count, frame.size_bytes
-        alone = frame.keep or 2 * count >= PACKED_ROWS or 2 * size_bytes >= PACKED_BYTES
+        whole = PACKED_BYTES // 2 if frame.header.codec == LEAN else WHOLE_FRAME_BYTES
+        alone = frame.keep or 2 * count >= PACKED_ROWS or size_bytes >= whole
         if group and alone:
             yield group
             group, rows, size = [], 0, 0
