@@ -8,9 +8,11 @@ reader can tell a slow round from a slow program.
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import statistics
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -155,8 +157,7 @@ def warm_memory(folder: Path, cpu: int, size_bytes: int) -> None:
     deleted leaves just such pages behind, in the order in which the next file will get them.
     """
     with suppress(OSError, ValueError, IndexError):
-        available_kb = int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
-        size_bytes = min(size_bytes, available_kb * KiB // 2)
+        size_bytes = min(size_bytes, _available_bytes() // 2)
     block = bytes(MiB)
     path = folder / "warm"
     with pinned(cpu):
@@ -167,6 +168,42 @@ def warm_memory(folder: Path, cpu: int, size_bytes: int) -> None:
         finally:
             os.close(handle)
             path.unlink()
+
+
+def _available_bytes() -> int:
+    return int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * KiB
+
+
+_PIECE_BYTES = 64 * MiB
+_PIECE_S = 0.1
+_MADV_POPULATE_WRITE = 23
+
+
+@contextmanager
+def warming(seconds: float) -> Iterator[None]:
+    """The same for a longer time, for work that writes now and then: a host that takes back what is free does so after a
+    second or two. So memory is held, and a piece of it let go ten times a second, for so many seconds at most."""
+    pieces: list[mmap.mmap] = []
+    with suppress(OSError, ValueError, IndexError):
+        for _ in range(min(int(seconds / _PIECE_S), _available_bytes() // 4 // _PIECE_BYTES)):
+            piece = mmap.mmap(-1, _PIECE_BYTES)
+            piece.madvise(_MADV_POPULATE_WRITE)
+            pieces.append(piece)
+    over = threading.Event()
+
+    def let_go() -> None:
+        while pieces and not over.wait(_PIECE_S):
+            pieces.pop().close()
+
+    giver = threading.Thread(target=let_go, daemon=True)
+    giver.start()
+    try:
+        yield
+    finally:
+        over.set()
+        giver.join()
+        for piece in pieces:
+            piece.close()
 
 
 def raw_write(folder: Path, cores: Cores, commit_bytes: int, total_bytes: int) -> float:

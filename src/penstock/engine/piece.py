@@ -37,6 +37,7 @@ from penstock.spark.clock import write_clock
 from penstock.spark.columns import COLUMNS
 from penstock.spark.compile import Compiled
 from penstock.spark.ends import Ends
+from penstock.spark.workers import settle
 
 log = logs.get("engine")
 
@@ -320,6 +321,7 @@ def _task(
         partition, attempt = context.partitionId(), context.taskAttemptId()
         rows = ends.finish(batches)
         yield run_task(rows, targets, txn, partition, attempt, atomic=atomic)
+        settle("write")
 
     return task
 

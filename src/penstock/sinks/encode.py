@@ -109,6 +109,8 @@ def _time(column: Column, before: bytes) -> Column:
 
 def _name(column: Column, before: bytes, after: bytes) -> Column | bytes:
     """A JSON value of each, with what stands around it: few different ones, many times; often just one."""
+    if _is_one(column):
+        column = column.slice(0, 1)
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     names = encoded.dictionary
     if pa.types.is_string(names.type):
@@ -118,6 +120,18 @@ def _name(column: Column, before: bytes, after: bytes) -> Column | bytes:
     if len(texts) == 1:
         return before + bytes(texts[0].as_py()) + after
     return _join(before, texts, after).take(encoded.indices)
+
+
+def _is_one(column: Column) -> bool:
+    """Whether it is plain to see that all rows are the same text."""
+    if len(column) < 2 or column.null_count or not pa.types.is_string(column.type):
+        return False
+    offsets = offsets_of(column)
+    size = int(offsets[1] - offsets[0])
+    if int(offsets[-1] - offsets[0]) != size * len(column) or (np.diff(offsets) != size).any():
+        return False
+    data = bytes(bytes_of(column))
+    return data[:size] * len(column) == data
 
 
 def _escaped(column: Column) -> Column:

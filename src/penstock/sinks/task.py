@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -80,11 +81,15 @@ def _split(batch: pa.RecordBatch, branches: Mapping[str, _Branch], results: Resu
     if ended.any():
         _end(batch.filter(pa.array(ended)), results)
     for code, name in enumerate(names.dictionary.to_pylist()):
-        wanted = codes == code
-        if wanted.all():
-            branches[name].write(events)
-        elif wanted.any():
-            branches[name].write(events.filter(pa.array(wanted)))
+        branches[name].write(_chosen(events, np.flatnonzero(codes == code)))
+
+
+def _chosen(events: pa.RecordBatch, rows: npt.NDArray[np.intp]) -> pa.RecordBatch:
+    """One row at least, in their order; neighbours are not copied."""
+    first, count = int(rows[0]), len(rows)
+    if int(rows[-1]) - first == count - 1:
+        return events.slice(first, count)
+    return events.take(pa.array(rows))
 
 
 def _end(rows: pa.RecordBatch, results: Results) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -87,12 +88,24 @@ def _taken(name: str) -> _Column:
     return lambda batch, at: batch.column(name)
 
 
+@lru_cache(maxsize=64)  # batches of one size follow each other
+def _same(value: str | int, count: int) -> pa.Array:
+    kind = pa.string() if isinstance(value, str) else pa.int32()
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def _plain(column: pa.DictionaryArray) -> pa.Array:
+    """Spark's Arrow reader takes no dictionaries."""
+    if len(column.dictionary) == 1:
+        return _same(column.dictionary[0].as_py(), len(column))
+    return column.cast(pa.string())
+
+
 _MADE: dict[str, _Column] = {
-    "topic": lambda batch, at: pa.repeat(at.topic, batch.num_rows),
-    "partition": lambda batch, at: pa.repeat(pa.scalar(at.partition, pa.int32()), batch.num_rows),
-    # Spark's Arrow reader takes no dictionaries.
-    "peer": lambda batch, at: batch.column("peer").cast(pa.string()),
-    "stream": lambda batch, at: batch.column("stream").cast(pa.string()),
+    "topic": lambda batch, at: _same(at.topic, batch.num_rows),
+    "partition": lambda batch, at: _same(at.partition, batch.num_rows),
+    "peer": lambda batch, at: _plain(batch.column("peer")),
+    "stream": lambda batch, at: _plain(batch.column("stream")),
 }
 
 

@@ -38,6 +38,7 @@ from penstock.spark.columns import Shape, check_schema, chosen
 from penstock.spark.options import At, ReadOptions, WriteOptions
 from penstock.spark.ranges import Offsets, Range, Ranges
 from penstock.spark.reading import read_range
+from penstock.spark.workers import settle
 from penstock.spark.writer import TopicStreamWriter, TopicWriter
 
 JsonOffsets = dict[str, Any]
@@ -83,6 +84,7 @@ class _Read:
             shape = Shape(self._schema, span.at)
             for batch in read_range(self._options, span):
                 yield shape(batch)
+        settle("read")
 
 
 class TopicReader(_Read, DataSourceReader):
