@@ -143,14 +143,19 @@ def tree_memory(root: int) -> dict[str, float]:
 
 
 def memory(*pids: int) -> dict[str, float]:
+    """A child that has not yet become another program has its parent's memory: it is counted once."""
+    seen: set[tuple[str, ...]] = set()
     rss_kb = anonymous_kb = 0
     for pid in pids:
-        with suppress(OSError):
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-                if line.startswith("VmRSS:"):
-                    rss_kb += int(line.split()[1])
-                elif line.startswith("RssAnon:"):
-                    anonymous_kb += int(line.split()[1])
+        with suppress(OSError, KeyError):
+            command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            status = dict(line.split(":", 1) for line in lines)
+            if (known := (command, status["VmSize"], status["RssAnon"])) in seen:
+                continue
+            seen.add(known)
+            rss_kb += int(status["VmRSS"].split()[0])
+            anonymous_kb += int(status["RssAnon"].split()[0])
     return {"rss_mb": round(rss_kb / 1024, 1), "anonymous_mb": round(anonymous_kb / 1024, 1)}
 
 

@@ -50,8 +50,8 @@ BENCHMARKS: dict[str, Callable[[Suite], None]] = {
 }
 # What the limits let one receiver and one partition hold, and room for the programs themselves.
 MEMORY_BOUND_MB = (MAX_INFLIGHT_BYTES + 2 * MAX_PENDING_BYTES + 256 * MiB) / MiB
-# With an engine: Spark's heap, what a JVM takes beside it, and Spark's Python workers.
-ENGINE_BOUND_MB = MEMORY_BOUND_MB + 1024 + 512
+# With an engine: Spark's heap, half as much for what a JVM takes beside it, and eight of Spark's Python workers.
+ENGINE_BOUND_MB = MEMORY_BOUND_MB + 1024 + 512 + 8 * 128
 WITH_ENGINE = (receipts.NAME, outage.NAME)
 
 NOISY = 1.3  # a spin loop that takes this many times its best was not alone on its core
