@@ -9,6 +9,7 @@ stops it at the end. None of them uses a server that was running before.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -137,10 +138,21 @@ group.initial.rebalance.delay.ms=0
 _KAFKA_HELLO = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 
 
+_PORTS = (12_000, 32_000)
+"""Below those that the kernel gives to whoever connects: such a port is not taken by a connection of another test
+before the program that is told of it listens."""
+
+
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Of the loopback; nobody has it now."""
+    while True:
+        # Not of the seed that replays a test: two lanes would get the same.
+        port = random.SystemRandom().randint(*_PORTS)
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            continue
 
 
 def _java() -> str:

@@ -19,8 +19,8 @@ from penstock.flow.receipts import Receipts
 from tests.engine.drilling import Senders
 from tests.engine.flows import STARTS_S, once_and_in_order, wait_settled, write_flow
 from tests.sinks.connector_drill import Running, run_network, run_program, visible
-from tests.sinks.programs import free_port
 from tests.supervisor.running import Run, clean_environment
+from tools.services import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -78,7 +78,7 @@ def test_program_and_engine_are_killed_and_every_message_is_there_once(tmp_path:
         program.kill()
 
 
-TROUBLES = ["engine", "engine", "program", "program", "cut", "network"]
+TROUBLES = ["engine", "program", "program", "cut", "network"]
 """The engine not more often: Spark takes seconds to start."""
 
 

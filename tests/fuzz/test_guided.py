@@ -11,8 +11,8 @@ import pytest
 from tests.fuzz.__main__ import FOLDER, fuzz
 from tests.fuzz.running import HAS_ATHERIS, TARGETS, run_drawn
 
-RUNS = {"config": 12_000, "connector": 40_000, "framing": 40_000, "http": 6000}
-"""Some ten seconds each. By count and with a seed, so that a run can be had again."""
+RUNS = {"config": 6000, "connector": 20_000, "framing": 20_000, "http": 3000}
+"""Some five seconds each. By count and with a seed, so that a run can be had again."""
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from penstock import faults
 from penstock.sdk import Round, Transaction, TwoPhaseSink
 from penstock.sinks.interface import SinkUnavailable
 from tests.sdk.workers import TIMEOUT_S, TestWorker
+from tools.services import free_port
 
 POINTS = [
     ("sink.preparing", {}),
@@ -46,11 +47,6 @@ class Renaming(TwoPhaseSink):
 
     def _staged(self, txn: Transaction) -> Path:
         return self.folder / f"{txn}.staged"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
 
 
 class Delivering(TwoPhaseSink):

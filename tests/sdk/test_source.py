@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -23,11 +22,7 @@ from penstock.sdk import Outgoing, SourceExtension, SourceExtensionConfig, aio, 
 from penstock.sdk.sender import Refusals
 from tests.edge.conftest import Edge
 from tests.sdk.receiver import TestReceiver
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
+from tools.services import free_port
 
 
 @pytest.fixture(scope="module")

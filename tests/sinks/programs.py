@@ -15,12 +15,6 @@ from penstock import faults
 from penstock.sdk import Fault, Round, TwoPhaseSink
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
 class Process:
     """Runs `serve`, which listens at `port`, until it is killed."""
 

@@ -23,13 +23,14 @@ from penstock.sinks.connections import Target
 from penstock.sinks.connector import ConnectorSink
 from penstock.sinks.connector_workers import Workers
 from penstock.sinks.interface import Poisoned, Sink, SinkUnavailable, Txn
+from tools.services import free_port
 
 from .components import sink_of
 from .conftest import Authority
 from .contract import COORDINATOR, FIRST, SECOND, ExactlyOnceContract, prepare
 from .making import TIME_US, events
 from .old_sink import OldSink
-from .programs import delivered, free_port, rounds_left, to_file
+from .programs import delivered, rounds_left, to_file
 
 
 def connector(port: int, data_dir: Path, **params: Any) -> ConnectorSink:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tools.services import free_port
+
 from .connector_drill import TASKS, drill, payloads, visible
-from .programs import free_port
 
 BATCHES = 25
 TROUBLES = 10
