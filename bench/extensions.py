@@ -64,7 +64,7 @@ def _measure(suite: Suite, contender: str, size: int, total_bytes: int) -> dict[
     if contender == "penstock":
         penstock = servers.start_penstock(folder, suite.cores.server, "receiver.connector")
         with penstock.server as server:
-            sample = _load(suite, "sdk", penstock.port, size, count, total_bytes)
+            sample = _load(suite, "sdk", penstock.port, size, count)
             if (stored := penstock.stored()) != count:
                 raise Failed(f"{stored} messages are stored; {count} were acknowledged")
             suite.saw_memory(NAME, server.memory)
@@ -74,16 +74,14 @@ def _measure(suite: Suite, contender: str, size: int, total_bytes: int) -> dict[
         command = [sys.executable, "-m", "bench.extensions", "copy", str(port), into]
         with Server(contender, command, cpu=suite.cores.server, log=folder / "log") as server:
             server.wait_until_printed("ready")
-            sample = _load(suite, "raw", port, size, count, total_bytes)
+            sample = _load(suite, "raw", port, size, count)
     suite.clear(NAME)
     return sample
 
 
-def _load(
-    suite: Suite, how: str, port: int, size: int, count: int, total_bytes: int
-) -> dict[str, Any]:
+def _load(suite: Suite, how: str, port: int, size: int, count: int) -> dict[str, Any]:
     # Not before the server has started: what is free for a second or two may be the host's again.
-    machine.warm_memory(suite.folder, suite.cores.server, total_bytes * 5 // 2)
+    machine.warm_memory(suite.folder, suite.cores.server, count * (size + 31) * 5 // 2)
     command = [sys.executable, "-m", "bench.extensions", how, str(port), str(size), str(count)]
     try:
         done = subprocess.run(

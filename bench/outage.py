@@ -1,5 +1,5 @@
-"""A sink that fails for minutes and then recovers, beside two that work. Not part of a complete run: it takes as
-long as the outage (`--outage-s`, ten minutes), and is asked for by its name.
+"""A sink that fails for minutes and then recovers, beside two that work. It takes longer
+than the outage (`--outage-s`, ten minutes).
 
     python -m bench.run outage
     python -m bench.run outage --outage-s 60

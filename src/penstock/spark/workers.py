@@ -1,8 +1,7 @@
 """Spark's Python workers, from within.
 
-PySpark looks for garbage after every task, through everything that a worker has ever imported: some 30 ms of a core
-for a micro-batch of nothing, and twice that for a flow. What is there after a first task stays, and need not be gone
-through again.
+PySpark looks for garbage after every task, through everything that a worker has ever imported: for small
+micro-batches that is a good part of their time. What is there after a first task stays, and need not be gone through again.
 """
 
 from __future__ import annotations
